@@ -1,0 +1,42 @@
+//! The arguments of what serves.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// The arguments of `tenure dev`.
+#[derive(Args, Debug)]
+pub(crate) struct Dev {
+    /// The folder for everything that must not be forgotten
+    #[arg(long, value_name = "DIR", default_value = "./tenure-data")]
+    pub(crate) data_dir: PathBuf,
+    /// Where to listen; port 0 takes a free one, and `ready` tells which
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7400")]
+    pub(crate) listen: String,
+    /// How many nodes; this version runs one
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) nodes: u32,
+}
+
+/// The arguments of `tenure start`.
+#[derive(Args, Debug)]
+pub(crate) struct Start {
+    /// The folder for everything that must not be forgotten
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// The one address, for clients and nodes; port 0 takes a free one, and `ready` tells which
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: String,
+    /// Where others reach this node, if that is not where it listens
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) advertise: Option<String>,
+    /// Nodes of the cluster to join. Ignored on a folder in use; on an empty one this version refuses it
+    #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
+    pub(crate) join: Vec<String>,
+    /// A file of settings; this version takes none
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Listen beyond loopback although nothing there is authenticated or encrypted
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}

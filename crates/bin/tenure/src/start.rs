@@ -1,0 +1,209 @@
+//! What serves: `tenure dev` and `tenure start`.
+//!
+//! Standard output gets one line, `ready ADDR`, once the node serves; logs go to standard error. The first signal stops
+//! the node and the second one ends the process at once.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use tenure_node::config::{HOME_GROUPS_DEV, HOME_GROUPS_START};
+use tenure_node::node::OpenState;
+use tenure_node::{Node, NodeConfig, Runtime, StartError};
+use tenure_storage::error::OpenError;
+use tenure_storage::layout::DataDir;
+use tenure_storage::state::{DiskEngine, DiskOptions, StateEngine};
+
+use crate::args::server::{Dev, Start};
+use crate::exit::Failure;
+use crate::logs;
+use crate::output::{Answer, Output};
+
+/// What this version does not do yet.
+const NOT_IN_THIS_VERSION: &str = "is not in this version";
+/// The exit status when a second signal does not let the node finish.
+const CUT_SHORT: i32 = 1;
+/// How long the tasks of a node that has stopped are waited for. They have nothing left to do.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// `tenure dev`.
+///
+/// # Errors
+/// The node could not start, or failed while it served.
+pub(crate) fn dev(arguments: &Dev, output: &mut Output) -> Result<(), Failure> {
+    match arguments.nodes {
+        1 => {}
+        0 => return Err(Failure::settings("--nodes 0 is no cluster", "leave it out")),
+        nodes => return Err(not_yet(&format!("--nodes {nodes}"), "leave it out to run one node")),
+    }
+    logs::of_a_server()?;
+    let config = NodeConfig {
+        data_dir: arguments.data_dir.clone(),
+        listen: address(&arguments.listen)?,
+        advertise: None,
+        home_groups: HOME_GROUPS_DEV,
+        insecure: false,
+    };
+    serve(config, output)
+}
+
+/// `tenure start`.
+///
+/// # Errors
+/// The node could not start, or failed while it served.
+pub(crate) fn start(arguments: &Start, output: &mut Output) -> Result<(), Failure> {
+    if arguments.config.is_some() {
+        return Err(not_yet("--config", "give the settings as options"));
+    }
+    logs::of_a_server()?;
+    let config = NodeConfig {
+        data_dir: arguments.data_dir.clone(),
+        listen: address(&arguments.listen)?,
+        advertise: arguments.advertise.clone(),
+        home_groups: HOME_GROUPS_START,
+        insecure: arguments.insecure,
+    };
+    // Looked at first, so that a folder is not even made under wrong settings.
+    config.check().map_err(|error| not_started(StartError::Config(error)))?;
+    if !arguments.join.is_empty() {
+        if is_fresh(&arguments.data_dir)? {
+            return Err(not_yet(
+                "--join on an empty folder",
+                "leave it out to found a cluster of one node",
+            ));
+        }
+        tracing::info!("--join is ignored: the folder belongs to a node already");
+    }
+    serve(config, output)
+}
+
+fn not_yet(what: &str, remedy: &str) -> Failure {
+    Failure::settings(format!("{what} {NOT_IN_THIS_VERSION}"), remedy)
+}
+
+/// Where to listen. A name is looked up.
+fn address(listen: &str) -> Result<SocketAddr, Failure> {
+    let wrong = |why: String| Failure::settings(format!("--listen {listen}: {why}"), "give it as HOST:PORT");
+    let mut found = listen.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
+    found.next().ok_or_else(|| wrong("no address has this name".to_owned()))
+}
+
+/// Whether a folder belongs to no node yet. An empty or missing one is left as it is.
+fn is_fresh(folder: &Path) -> Result<bool, Failure> {
+    let is_empty = std::fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
+    if is_empty {
+        return Ok(true);
+    }
+    let unusable = |error| not_started(StartError::Folder(error));
+    let folder = DataDir::open(folder).map_err(unusable)?;
+    folder
+        .read_identity()
+        .map(|identity| identity.is_none())
+        .map_err(unusable)
+}
+
+/// The line that says that the node serves.
+#[derive(Serialize)]
+struct Ready {
+    ready: Vec<String>,
+}
+
+impl Answer for Ready {
+    fn text(&self, line: &mut Vec<u8>) {
+        line.extend(format!("ready {}", self.ready.join(",")).into_bytes());
+    }
+}
+
+fn serve(config: NodeConfig, output: &mut Output) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("no thread could be started: {error}"), "free some resources"))?;
+    let result = runtime.block_on(run(config, output));
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    result
+}
+
+/// Runs a node until a signal comes or it fails.
+async fn run(config: NodeConfig, output: &mut Output) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let started = tokio::select! {
+        biased;
+        () = signals.next() => return Ok(()),
+        started = Node::start(config, Runtime::system(), open_on_disk()) => started,
+    };
+    let node = started.map_err(not_started)?;
+    let ready = Ready {
+        ready: vec![node.address().to_string()],
+    };
+    match output.answer(&ready) {
+        // Whoever started it does not read on, which is no reason not to serve.
+        Ok(()) | Err(Failure::Closed) => {}
+        Err(failure) => return Err(failure),
+    }
+    tokio::select! {
+        biased;
+        () = signals.next() => {}
+        why = node.failed() => {
+            let what = format!("the node has failed, and all that it acknowledged is on disk: {why}");
+            return Err(Failure::failed(what, "mend the cause and start it again"));
+        }
+    }
+    tracing::info!("stopping; a second signal ends the process at once");
+    tokio::select! {
+        biased;
+        () = signals.next() => process::exit(CUT_SHORT),
+        () = node.stop() => Ok(()),
+    }
+}
+
+/// The state of the groups is kept on disk.
+fn open_on_disk() -> OpenState {
+    Box::new(|folder| {
+        let engine = DiskEngine::open(&folder.state_dir(), DiskOptions::default())?;
+        Ok(Arc::new(engine) as Arc<dyn StateEngine>)
+    })
+}
+
+fn not_started(error: StartError) -> Failure {
+    let what = error.to_string();
+    match error {
+        // These say what to do.
+        StartError::Config(_) => Failure::Arguments { what },
+        StartError::Folder(OpenError::Held { .. }) => Failure::failed(what, "stop that one, or choose another folder"),
+        StartError::Folder(OpenError::Io { .. }) => Failure::failed(what, "look at the disk and the rights to it"),
+        StartError::Folder(_) => Failure::failed("the node cannot start", what),
+        StartError::Listen { .. } => Failure::failed(what, "free the address, or choose another with --listen"),
+        _ => Failure::failed(what, "look at the log above"),
+    }
+}
+
+/// Ctrl-C, and the polite request to stop.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Failure::failed(format!("signals cannot be received: {error}"), "report it"))
+        };
+        let interrupt = listen(SignalKind::interrupt())?;
+        let terminate = listen(SignalKind::terminate())?;
+        Ok(Signals { interrupt, terminate })
+    }
+
+    /// Returns at the next signal.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Starting, stopping, and folders that cannot be used.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::binary::{self, Ran, Server, folder};
+
+/// Runs `tenure dev` on a folder on which it cannot start.
+fn refused(data: &Path, listen: &str) -> Ran {
+    let mut command = binary::command();
+    command.args(["dev", "--listen", listen, "--data-dir"]).arg(data);
+    let ran = binary::run(&mut command, b"");
+    assert_eq!(ran.text(), "", "only a node that serves says something");
+    ran
+}
+
+/// The message among the lines of the log.
+fn message(ran: &Ran) -> &str {
+    ran.stderr
+        .lines()
+        .find(|line| line.starts_with("tenure: "))
+        .unwrap_or_else(|| panic!("{ran:?}"))
+}
+
+#[test]
+fn a_polite_signal_stops_it_and_a_second_start_goes_on() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let (_temporary, data) = folder();
+        let server = Server::dev(&data);
+        server.done(["cache", "create", "leases"]);
+        let version = server.done(["cache", "put", "leases", "k", "v"]);
+        let (status, rest, log) = server.stop(signal);
+        assert_eq!((status, rest), (Some(0), vec![]), "{log}");
+        assert!(log.contains("the node has stopped"), "{log}");
+
+        let server = Server::dev(&data);
+        assert_eq!(server.done(["cache", "get", "leases", "k"]), "v");
+        assert_eq!(version, "version 2");
+        let version = server.done(["cache", "put", "leases", "k", "w", "--if-version", "2"]);
+        assert_ne!(version, "version 2");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    let (_temporary, data) = folder();
+    let server = Server::dev(&data);
+    server.done(["cache", "create", "leases"]);
+    server.done(["cache", "put", "leases", "k", "v"]);
+    let (status, rest, _) = server.stop(Signal::KILL);
+    assert_eq!((status, rest), (None, vec![]));
+    let server = Server::dev(&data);
+    assert_eq!(server.done(["cache", "get", "leases", "k"]), "v");
+}
+
+#[test]
+fn a_folder_has_one_process_at_a_time() {
+    let (_temporary, data) = folder();
+    let server = Server::dev(&data);
+    let ran = refused(&data, "127.0.0.1:0");
+    assert_eq!(ran.status, 1);
+    assert_eq!(
+        message(&ran),
+        format!(
+            "tenure: the data folder {} is in use by another process: stop that one, or choose another folder",
+            data.display()
+        )
+    );
+    assert_eq!(
+        server.done(["cluster", "status"]).lines().next().map(|line| &line[..7]),
+        Some("cluster")
+    );
+}
+
+#[test]
+fn an_address_has_one_process_at_a_time() {
+    let (_temporary, data) = folder();
+    let server = Server::dev(&data);
+    let (_other, data) = folder();
+    let ran = refused(&data, &server.address);
+    assert_eq!(ran.status, 1);
+    let expected = format!("tenure: cannot listen on {}: ", server.address);
+    assert!(message(&ran).starts_with(&expected), "{ran:?}");
+    assert!(
+        message(&ran).ends_with(": free the address, or choose another with --listen"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_named_and_left_alone() {
+    let (_temporary, data) = folder();
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("photo.jpg"), "not ours").unwrap();
+    let ran = refused(&data, "127.0.0.1:0");
+    assert_eq!(ran.status, 1);
+    assert!(message(&ran).contains("is not a data folder of Tenure"), "{ran:?}");
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 1);
+
+    let (_temporary, data) = folder();
+    let (status, ..) = Server::dev(&data).stop(Signal::TERM);
+    assert_eq!(status, Some(0));
+    let format = fs::read_to_string(data.join("FORMAT")).unwrap();
+    fs::write(data.join("FORMAT"), "tenure data folder, format 999\n").unwrap();
+    let ran = refused(&data, "127.0.0.1:0");
+    assert_eq!(ran.status, 1);
+    assert!(message(&ran).contains("has format 999"), "{ran:?}");
+
+    fs::write(data.join("FORMAT"), format).unwrap();
+    let identity = fs::read(data.join("IDENTITY")).unwrap();
+    fs::write(data.join("IDENTITY"), &identity[..identity.len() / 2]).unwrap();
+    let ran = refused(&data, "127.0.0.1:0");
+    assert_eq!(ran.status, 1);
+    assert!(message(&ran).contains("is damaged"), "{ran:?}");
+
+    fs::write(data.join("IDENTITY"), identity).unwrap();
+    Server::dev(&data).done(["cluster", "status"]);
+}
+
+#[test]
+fn beyond_loopback_it_wants_the_word_insecure() {
+    let (_temporary, data) = folder();
+    let mut command = binary::command();
+    command
+        .args(["start", "--listen", "0.0.0.0:0", "--data-dir"])
+        .arg(&data);
+    let ran = binary::run(&mut command, b"");
+    assert_eq!(ran.status, 2);
+    assert!(message(&ran).contains("say --insecure"), "{ran:?}");
+    assert!(!data.exists(), "nothing is made under wrong settings");
+    let ran = refused(&data, "0.0.0.0:0");
+    assert_eq!(ran.status, 2);
+    assert!(!data.exists(), "nothing is made under wrong settings");
+}
+
+#[test]
+fn start_founds_a_cluster_and_ignores_join_once_it_belongs_to_one() {
+    let (_temporary, data) = folder();
+    let start = |more: &[&str]| {
+        let mut command = binary::command();
+        command
+            .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(&data)
+            .args(more);
+        command
+    };
+    let ran = binary::run(&mut start(&["--join", "127.0.0.1:1"]), b"");
+    assert_eq!(ran.status, 2);
+    assert_eq!(
+        message(&ran),
+        "tenure: --join on an empty folder is not in this version: leave it out to found a cluster of one node"
+    );
+
+    let server = Server::ready(&mut start(&["--advertise", "127.0.0.1:7400"]));
+    server.done(["cache", "create", "leases"]);
+    let status = server.done(["cluster", "status"]);
+    assert!(status.contains("1 at 127.0.0.1:7400"), "{status}");
+    let (status, ..) = server.stop(Signal::TERM);
+    assert_eq!(status, Some(0));
+
+    let server = Server::ready(&mut start(&["--join", "127.0.0.1:1"]));
+    assert_eq!(server.done(["cache", "ls"]), "leases");
+    let (status, _, log) = server.stop(Signal::TERM);
+    assert_eq!(status, Some(0));
+    assert!(log.contains("--join is ignored"), "{log}");
+}
+
+#[test]
+fn ready_is_an_object_in_json_and_logs_go_where_they_are_asked_for() {
+    let (_temporary, data) = folder();
+    let mut command = binary::command();
+    command
+        .args(["dev", "--listen", "127.0.0.1:0", "--output", "json", "--data-dir"])
+        .arg(&data);
+    let mut running = binary::Running::start(command.env("TENURE_LOG", "off"));
+    let line = running.line();
+    assert!(
+        line.starts_with("{\"ready\":[\"127.0.0.1:") && line.ends_with("\"]}"),
+        "{line}"
+    );
+    running.send(Signal::TERM);
+    assert_eq!(running.end(), (Some(0), String::new()));
+
+    let ran = binary::run(
+        binary::command()
+            .args(["cache", "ls"])
+            .env("TENURE_LOG", "tenure=nonsense"),
+        b"",
+    );
+    assert_eq!(ran.status, 2);
+    assert!(ran.stderr.starts_with("tenure: TENURE_LOG cannot be read: "), "{ran:?}");
+}

@@ -1,0 +1,488 @@
+//! A client: the connections of a program to one cluster, seen from one namespace.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_api::limits::PROTOCOL;
+use tenure_api::v1::{
+    self, AcknowledgeRequest, Header, HelloReply, HelloRequest, OpenSessionReply, OpenSessionRequest, RequestId,
+    WireError, client_frame, server_frame,
+};
+use tenure_api::{ErrorCode, Outcome};
+use tenure_recipes::outcome::Repeat;
+
+use crate::cache::Cache;
+use crate::call::{Budget, Plan, call};
+use crate::channel::{Answer, Dialer};
+use crate::directory::Directory;
+use crate::error::Error;
+use crate::keep_alive::KeepAlive;
+use crate::options::{ClientBuilder, Options};
+use crate::pool::{BACKOFF_MAX, Pool};
+use crate::requests::{RequestMode, Requester, Ticket, one_shot};
+use crate::runtime::{ClientRuntime, Instants, random_identity};
+
+/// Namespaces of which one client remembers where they live.
+const NAMESPACES_MAX: usize = 10_000;
+/// A group's time that was told longer ago than this is asked for again before a one-shot request is dated by it.
+const TIME_AGE_MAX: Duration = Duration::from_secs(20);
+/// How often a call is begun anew under a fresh identity because the server had ended the old one.
+const IDENTITIES_MAX: usize = 3;
+/// How long an acknowledgement without a request may take.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A client of one cluster, seen from one namespace. Cloning it is cheap; clones and views of other namespaces share
+/// connections. What it has open ends when the last of them, and the last session and watch, is dropped.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+    namespace: Arc<Namespace>,
+    timeout: Duration,
+}
+
+impl Client {
+    /// Connects to a cluster, given some of its nodes as `HOST:PORT`: namespace `default` of tenant `default`.
+    ///
+    /// # Errors
+    /// No endpoint is given, or none could be reached in 5 s.
+    ///
+    /// # Panics
+    /// If it is called outside a tokio runtime.
+    pub async fn connect<T: Into<String>>(endpoints: impl IntoIterator<Item = T>) -> Result<Client, Error> {
+        Client::builder().endpoints(endpoints).connect().await
+    }
+
+    /// Chooses what a client is like before it is made.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// The same client seen from another namespace.
+    #[must_use]
+    pub fn namespace(&self, tenant: impl Into<String>, namespace: impl Into<String>) -> Client {
+        let namespace = self.shared.namespace(tenant.into(), namespace.into());
+        Client {
+            shared: Arc::clone(&self.shared),
+            namespace,
+            timeout: self.timeout,
+        }
+    }
+
+    /// The same client with another time for a call over all its attempts.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Client {
+        Client {
+            timeout: timeout.max(Duration::from_millis(1)),
+            ..self.clone()
+        }
+    }
+
+    /// The tenant of this view.
+    pub fn tenant_name(&self) -> &str {
+        &self.namespace.scope.tenant
+    }
+
+    /// The namespace of this view, within its tenant.
+    pub fn namespace_name(&self) -> &str {
+        &self.namespace.scope.namespace
+    }
+
+    /// The time for a call over all its attempts.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The world in which this client lives.
+    pub fn runtime(&self) -> &ClientRuntime {
+        &self.shared.runtime
+    }
+
+    /// The keys of a cache. Nothing is sent: whether it exists shows when it is used.
+    pub fn cache(&self, name: impl Into<String>) -> Cache {
+        Cache::new(self.clone(), name.into())
+    }
+
+    /// Asks which cluster this is, and where the namespace lives. It does not bring the namespace into being.
+    ///
+    /// # Errors
+    /// No endpoint could be reached, or one belongs to another cluster than before.
+    pub async fn hello(&self) -> Result<HelloReply, Error> {
+        self.say_hello(false, self.timeout).await
+    }
+
+    pub(crate) fn new(options: Options) -> Client {
+        let directory = Arc::new(Directory::default());
+        let dialer = Dialer {
+            runtime: options.runtime.clone(),
+            directory: Arc::clone(&directory),
+            scope: v1::Scope {
+                tenant: options.tenant.clone(),
+                namespace: options.namespace.clone(),
+            },
+            label: options.label.clone(),
+            connect_timeout: options.timeout,
+            backoff_max: BACKOFF_MAX,
+        };
+        let shared = Arc::new(Shared {
+            pool: Pool::new(&options.endpoints, dialer.clone()),
+            keep_alive: KeepAlive::new(options.endpoints, dialer),
+            runtime: options.runtime,
+            label: options.label,
+            request_mode: options.request_mode,
+            directory,
+            namespaces: Mutex::default(),
+        });
+        let namespace = shared.namespace(options.tenant, options.namespace);
+        Client {
+            shared,
+            namespace,
+            timeout: options.timeout,
+        }
+    }
+
+    /// The scope that goes into requests.
+    pub(crate) fn scope(&self) -> v1::Scope {
+        self.namespace.scope.clone()
+    }
+
+    pub(crate) fn now(&self) -> Instants {
+        self.shared.runtime.clock.now()
+    }
+
+    /// Takes note of where an answer about something in this namespace came from.
+    pub(crate) fn saw(&self, header: Option<&Header>) {
+        if let Some(header) = header {
+            self.namespace.lock_home().get_or_insert(header.group);
+        }
+        self.shared.directory.saw(header, self.now().boot);
+    }
+
+    /// The highest revision seen of the namespace's group; 0 if none was.
+    pub(crate) fn revision_seen(&self) -> u64 {
+        self.namespace
+            .home()
+            .map_or(0, |group| self.shared.directory.revision(group))
+    }
+
+    /// The group in which the namespace lives, if it is known already.
+    pub(crate) fn known_home(&self) -> Option<u32> {
+        self.namespace.home()
+    }
+
+    /// A call that changes nothing.
+    pub(crate) async fn read(&self, make: impl Fn() -> client_frame::Body) -> Result<Answer, Error> {
+        self.repeatable(Repeat::Read, self.timeout, make).await
+    }
+
+    /// A call without an identity of its own that may be sent again.
+    pub(crate) async fn repeatable(
+        &self,
+        repeat: Repeat,
+        timeout: Duration,
+        make: impl Fn() -> client_frame::Body,
+    ) -> Result<Answer, Error> {
+        let plan = Plan {
+            repeat,
+            group: self.namespace.home(),
+            timeout,
+        };
+        call(&self.shared.pool, &self.shared.runtime, plan, make).await
+    }
+
+    /// A mutation, under the identity that the client's mode gives it.
+    pub(crate) async fn mutate(
+        &self,
+        mutation: Mutation,
+        timeout: Duration,
+        make: impl Fn(Option<RequestId>) -> client_frame::Body,
+    ) -> Result<Answer, Error> {
+        let runtime = &self.shared.runtime;
+        let budget = Budget::new(runtime, timeout);
+        let mut identities = 0;
+        loop {
+            identities += 1;
+            let group = self.home(mutation.creates, budget.left(runtime)).await?;
+            let identity = self.identify(group, budget.left(runtime)).await?;
+            let repeat = match identity {
+                Identity::None => mutation.unidentified,
+                Identity::Numbered(_) | Identity::OneShot(_) => Repeat::Remembered,
+            };
+            let plan = Plan {
+                repeat,
+                group: Some(group),
+                timeout: budget.left(runtime),
+            };
+            let result = call(&self.shared.pool, runtime, plan, || make(identity.request_id())).await;
+            let again = self.finish(identity, &result);
+            if !(again && identities < IDENTITIES_MAX) {
+                return result;
+            }
+        }
+    }
+
+    /// The group in which the namespace lives.
+    ///
+    /// # Errors
+    /// `not_found` if it does not exist and is not to be created.
+    pub(crate) async fn home(&self, create: bool, timeout: Duration) -> Result<u32, Error> {
+        if let Some(group) = self.namespace.home() {
+            return Ok(group);
+        }
+        let hello = self.say_hello(create, timeout).await?;
+        if hello.namespace_exists {
+            return Ok(hello.home_group);
+        }
+        let name = format!("{}/{}", self.tenant_name(), self.namespace_name());
+        Err(Error::from_wire(WireError::not_found("namespace", name)))
+    }
+
+    /// Opens a session, kept by nobody yet. Returns also when the answered attempt was sent.
+    pub(crate) async fn open(
+        &self,
+        ttl: Option<Duration>,
+        label: &str,
+        timeout: Duration,
+        create: bool,
+    ) -> Result<(OpenSessionReply, Instants), Error> {
+        let runtime = &self.shared.runtime;
+        let budget = Budget::new(runtime, timeout);
+        self.home(create, timeout).await?;
+        let request = OpenSessionRequest {
+            scope: Some(self.scope()),
+            nonce: random_identity(&*runtime.random),
+            ttl_ms: ttl.map(crate::channel::milliseconds),
+            label: label.to_owned(),
+            timeout_ms: 0,
+        };
+        let make = || client_frame::Body::OpenSession(request.clone());
+        let answer = self.repeatable(Repeat::Harmless, budget.left(runtime), make).await?;
+        let server_frame::Body::OpenSession(reply) = answer.body else {
+            return Err(Error::unexpected("open_session"));
+        };
+        self.saw(reply.header.as_ref());
+        Ok((reply, answer.sent))
+    }
+
+    async fn say_hello(&self, create: bool, timeout: Duration) -> Result<HelloReply, Error> {
+        let make = || {
+            client_frame::Body::Hello(HelloRequest {
+                scope: Some(self.scope()),
+                create_namespace: create,
+                cluster_id: self.shared.directory.cluster(),
+                client: self.shared.label.clone(),
+                protocol: PROTOCOL,
+                timeout_ms: 0,
+            })
+        };
+        // Bringing a namespace into being twice leaves one.
+        let repeat = if create { Repeat::Harmless } else { Repeat::Read };
+        let answer = self.repeatable(repeat, timeout, make).await?;
+        let server_frame::Body::Hello(reply) = answer.body else {
+            return Err(Error::unexpected("hello"));
+        };
+        self.shared.directory.met("the node", &reply, self.now().boot)?;
+        if reply.namespace_exists {
+            *self.namespace.lock_home() = Some(reply.home_group);
+        }
+        Ok(reply)
+    }
+
+    async fn identify(&self, group: u32, timeout: Duration) -> Result<Identity, Error> {
+        match self.shared.request_mode {
+            RequestMode::Anonymous => Ok(Identity::None),
+            RequestMode::OneShot => {
+                let fresh = |(time_us, age): (u64, Duration)| (age <= TIME_AGE_MAX).then_some(time_us);
+                let time_us = match self.shared.directory.time_us(group, self.now().boot).and_then(fresh) {
+                    Some(time_us) => time_us,
+                    None => self.say_hello(false, timeout).await?.time_us,
+                };
+                Ok(Identity::OneShot(one_shot(
+                    random_identity(&*self.shared.runtime.random),
+                    time_us,
+                )))
+            }
+            RequestMode::Numbered => {
+                let waiting = async { Ok(self.requester(timeout).await?.begin(self.now().boot).await) };
+                match tokio::time::timeout(timeout, waiting).await {
+                    Ok(ticket) => ticket.map(Identity::Numbered),
+                    Err(_) => Err(Error::Busy {
+                        what: "numbered requests",
+                    }),
+                }
+            }
+        }
+    }
+
+    /// The session as which this client asks in this namespace.
+    async fn requester(&self, timeout: Duration) -> Result<Arc<Requester>, Error> {
+        let mut requester = self.namespace.requester.lock().await;
+        if let Some(known) = requester.as_ref().filter(|known| known.fresh(self.now().boot)) {
+            return Ok(Arc::clone(known));
+        }
+        let (reply, sent) = self.open(None, &self.shared.label, timeout, false).await?;
+        let session = reply.session.ok_or_else(|| Error::unexpected("open_session"))?;
+        let opened = Arc::new(Requester::new(session, self.scope(), sent.boot));
+        *requester = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Ends the use of an identity; says whether the call may be begun anew under a fresh one.
+    fn finish(&self, identity: Identity, result: &Result<Answer, Error>) -> bool {
+        let Identity::Numbered(ticket) = identity else {
+            return false;
+        };
+        let requester = Arc::clone(&ticket.requester);
+        let code = result
+            .as_ref()
+            .err()
+            .and_then(Error::server)
+            .and_then(WireError::error_code);
+        let ended = match result.as_ref().err().and_then(Error::detail) {
+            Some(v1::wire_error::Detail::SessionExpired(expired)) => expired.session == requester.session.id,
+            Some(v1::wire_error::Detail::SessionUnknown(session)) => *session == requester.session.id,
+            _ => code == Some(ErrorCode::SessionUnknown),
+        };
+        let given_up = ticket.finish(result.is_ok());
+        if ended {
+            requester.end();
+        } else if given_up && result.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown) {
+            self.acknowledge(requester);
+        }
+        // Only "it never ran" allows to run it under another identity.
+        ended && code == Some(ErrorCode::SessionExpired)
+    }
+
+    /// Tells the server in the background what is needed no more, so that a late copy of a call that was given up
+    /// runs nowhere.
+    fn acknowledge(&self, requester: Arc<Requester>) {
+        if !requester.start_acknowledging() {
+            return;
+        }
+        let client = self.clone();
+        let task = async move {
+            let (below, also) = requester.acknowledgements();
+            let request = AcknowledgeRequest {
+                scope: Some(requester.scope.clone()),
+                session: Some(requester.session.clone()),
+                below,
+                also: also.clone(),
+                timeout_ms: 0,
+            };
+            let make = || client_frame::Body::Acknowledge(request.clone());
+            match client.repeatable(Repeat::Harmless, ACKNOWLEDGE_TIMEOUT, make).await {
+                Ok(_) => requester.acknowledged(&also),
+                Err(error) => {
+                    tracing::debug!(%error, "an acknowledgement was not taken; it goes with the next request");
+                    requester.stop_acknowledging();
+                }
+            }
+        };
+        self.shared
+            .runtime
+            .tasks
+            .spawn("tenure acknowledgement", Box::pin(task));
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("tenant", &self.tenant_name())
+            .field("namespace", &self.namespace_name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What all views of a client share.
+pub(crate) struct Shared {
+    pub(crate) runtime: ClientRuntime,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) pool: Pool,
+    pub(crate) keep_alive: KeepAlive,
+    pub(crate) label: String,
+    request_mode: RequestMode,
+    namespaces: Mutex<BTreeMap<(String, String), Arc<Namespace>>>,
+}
+
+impl Shared {
+    /// What is known of a namespace, kept for the next who asks.
+    fn namespace(&self, tenant: String, namespace: String) -> Arc<Namespace> {
+        let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (tenant.clone(), namespace.clone());
+        if let Some(known) = namespaces.get(&key) {
+            return Arc::clone(known);
+        }
+        let scope = v1::Scope { tenant, namespace };
+        let fresh = Arc::new(Namespace {
+            scope,
+            home: Mutex::default(),
+            requester: tokio::sync::Mutex::new(None),
+        });
+        if namespaces.len() < NAMESPACES_MAX {
+            namespaces.insert(key, Arc::clone(&fresh));
+        }
+        fresh
+    }
+}
+
+/// A namespace as one client knows it.
+struct Namespace {
+    scope: v1::Scope,
+    home: Mutex<Option<u32>>,
+    requester: tokio::sync::Mutex<Option<Arc<Requester>>>,
+}
+
+impl Namespace {
+    fn lock_home(&self) -> MutexGuard<'_, Option<u32>> {
+        self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn home(&self) -> Option<u32> {
+        *self.lock_home()
+    }
+}
+
+/// What kind of mutation a call makes.
+#[derive(Clone, Copy)]
+pub(crate) struct Mutation {
+    /// The namespace comes into being with it.
+    pub(crate) creates: bool,
+    /// Whether it may be repeated without an identity.
+    pub(crate) unidentified: Repeat,
+}
+
+impl Mutation {
+    /// One whose repetition might do more than itself.
+    pub(crate) const ONCE: Mutation = Mutation {
+        creates: false,
+        unidentified: Repeat::Never,
+    };
+    /// One that is done after being done twice just as after being done once.
+    pub(crate) const HARMLESS: Mutation = Mutation {
+        creates: false,
+        unidentified: Repeat::Harmless,
+    };
+    /// The same, and it brings its namespace into being.
+    pub(crate) const CREATION: Mutation = Mutation {
+        creates: true,
+        unidentified: Repeat::Harmless,
+    };
+}
+
+/// Under which identity one call is made.
+enum Identity {
+    Numbered(Ticket),
+    OneShot(RequestId),
+    None,
+}
+
+impl Identity {
+    fn request_id(&self) -> Option<RequestId> {
+        match self {
+            Identity::Numbered(ticket) => Some(ticket.request_id()),
+            Identity::OneShot(id) => Some(id.clone()),
+            Identity::None => None,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What a client has learned of its cluster: which one it is, who leads what, the newest revision and time of each
+//! group.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use tenure_api::v1::{Header, HelloReply, LeaderHint};
+
+use crate::error::Error;
+
+/// Groups of which something is remembered. A cluster has fewer; an answer that names more is not believed.
+const GROUPS_MAX: usize = 65_536;
+
+/// What has been learned. One for each client, shared by all its connections.
+#[derive(Default)]
+pub(crate) struct Directory {
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    cluster: Option<Bytes>,
+    leaders: BTreeMap<u32, LeaderHint>,
+    groups: BTreeMap<u32, Seen>,
+}
+
+/// The newest that has been seen of a group.
+#[derive(Clone, Copy)]
+struct Seen {
+    revision: u64,
+    time_us: u64,
+    /// When the time was seen, on the boot-time clock.
+    at: Duration,
+}
+
+impl Directory {
+    /// The cluster that this client means; empty as long as it has met none.
+    pub(crate) fn cluster(&self) -> Bytes {
+        self.known().cluster.clone().unwrap_or_default()
+    }
+
+    /// Takes note of a hello; the first one says which cluster is meant.
+    ///
+    /// # Errors
+    /// [`Error::WrongCluster`]: it comes from another cluster. Nothing of it was noted.
+    pub(crate) fn met(&self, endpoint: &str, hello: &HelloReply, now: Duration) -> Result<(), Error> {
+        let mut known = self.known();
+        let expected = known.cluster.get_or_insert_with(|| hello.cluster_id.clone());
+        if *expected != hello.cluster_id {
+            return Err(Error::WrongCluster {
+                endpoint: endpoint.to_owned(),
+                expected: hexadecimal(expected),
+                actual: hexadecimal(&hello.cluster_id),
+            });
+        }
+        for hint in &hello.leaders {
+            known.led(hint);
+        }
+        if hello.namespace_exists {
+            known.saw(hello.home_group, hello.revision, hello.time_us, now);
+        }
+        Ok(())
+    }
+
+    /// Takes note of where an answer came from.
+    pub(crate) fn saw(&self, header: Option<&Header>, now: Duration) {
+        if let Some(header) = header {
+            self.known().saw(header.group, header.revision, header.time_us, now);
+        }
+    }
+
+    /// Takes note of a revision that a watch has reached.
+    pub(crate) fn saw_revision(&self, group: u32, revision: u64) {
+        if let Some(seen) = self.known().groups.get_mut(&group) {
+            seen.revision = seen.revision.max(revision);
+        }
+    }
+
+    /// Takes note of who leads a group.
+    pub(crate) fn led(&self, hint: &LeaderHint) {
+        self.known().led(hint);
+    }
+
+    /// Who leads a group, as far as is known.
+    pub(crate) fn leader(&self, group: u32) -> Option<LeaderHint> {
+        self.known().leaders.get(&group).cloned()
+    }
+
+    /// The highest revision seen of a group; 0 if none was.
+    pub(crate) fn revision(&self, group: u32) -> u64 {
+        self.known().groups.get(&group).map_or(0, |seen| seen.revision)
+    }
+
+    /// The group's time in microseconds as it should be now, and how long ago it was told; `None` if it never was.
+    pub(crate) fn time_us(&self, group: u32, now: Duration) -> Option<(u64, Duration)> {
+        let seen = self.known().groups.get(&group).copied()?;
+        let age = now.saturating_sub(seen.at);
+        Some((
+            seen.time_us
+                .saturating_add(u64::try_from(age.as_micros()).unwrap_or(u64::MAX)),
+            age,
+        ))
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn led(&mut self, hint: &LeaderHint) {
+        if self.leaders.len() < GROUPS_MAX || self.leaders.contains_key(&hint.group) {
+            self.leaders.insert(hint.group, hint.clone());
+        }
+    }
+
+    fn saw(&mut self, group: u32, revision: u64, time_us: u64, at: Duration) {
+        if let Some(seen) = self.groups.get_mut(&group) {
+            seen.revision = seen.revision.max(revision);
+            seen.time_us = time_us;
+            seen.at = at;
+        } else if self.groups.len() < GROUPS_MAX {
+            self.groups.insert(group, Seen { revision, time_us, at });
+        }
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,11 @@
+//! The client against a node that lives in the test: what it says, and how it answers, is scripted frame by frame.
+//! Time is virtual and the network is memory, so nothing here waits and nothing depends on luck.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers included")]
+
+mod calls;
+mod fake;
+mod sessions;
+mod starved;
+mod watches;
+mod world;

@@ -1,0 +1,18 @@
+//! What real processes must not lose, whatever happens to them.
+//!
+//! Each proof starts the real binary and does something to it, to its clients or to the network between them. They
+//! run one at a time, print what they counted, and are bounded in time.
+
+mod compaction;
+mod expiry;
+mod folder;
+mod idle;
+mod kill;
+mod load;
+mod loss;
+mod pause;
+mod renewal;
+mod repeat;
+mod support;
+mod sync;
+mod wire;

@@ -1,0 +1,143 @@
+//! The protocol itself, for proofs that choose the numbers of requests, or send one again, themselves.
+
+use bytes::Bytes;
+use tenure_api::v1::cluster_client::ClusterClient;
+use tenure_api::v1::keys_client::KeysClient;
+use tenure_api::v1::sessions_client::SessionsClient;
+use tenure_api::v1::{self, WireError, guard, request_id};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+use crate::support::{CACHE, CALL_TIMEOUT};
+
+/// One connection.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    channel: Channel,
+}
+
+impl Wire {
+    pub(crate) async fn connect(endpoint: &str) -> Wire {
+        let endpoint = Endpoint::from_shared(format!("http://{endpoint}"))
+            .expect("an address")
+            .connect_timeout(CALL_TIMEOUT)
+            .tcp_nodelay(true);
+        Wire {
+            channel: endpoint.connect().await.expect("the node listens"),
+        }
+    }
+
+    pub(crate) async fn put(&self, request: v1::PutRequest) -> Result<v1::PutReply, WireError> {
+        let reply = KeysClient::new(self.channel.clone()).put(request).await;
+        reply.map(tonic::Response::into_inner).map_err(|status| of(&status))
+    }
+
+    pub(crate) async fn delete(&self, request: v1::DeleteRequest) -> Result<v1::DeleteReply, WireError> {
+        let reply = KeysClient::new(self.channel.clone()).delete(request).await;
+        reply.map(tonic::Response::into_inner).map_err(|status| of(&status))
+    }
+
+    pub(crate) async fn get(&self, key: &str) -> Option<v1::KeyValue> {
+        let request = v1::GetRequest {
+            cache: CACHE.to_owned(),
+            key: bytes(key),
+            ..v1::GetRequest::default()
+        };
+        let reply = KeysClient::new(self.channel.clone()).get(request).await;
+        reply.expect("the node answers").into_inner().key
+    }
+
+    pub(crate) async fn watch_all(&self) -> Streaming<v1::WatchEvent> {
+        let request = v1::WatchRequest {
+            cache: CACHE.to_owned(),
+            target: Some(v1::watch_request::Target::All(true)),
+            ..v1::WatchRequest::default()
+        };
+        let reply = KeysClient::new(self.channel.clone()).watch(request).await;
+        reply.expect("the watch begins").into_inner()
+    }
+
+    pub(crate) async fn open(&self, ttl_ms: u64, nonce: u128) -> v1::SessionRef {
+        let request = v1::OpenSessionRequest {
+            nonce: Bytes::copy_from_slice(&nonce.to_le_bytes()),
+            ttl_ms: Some(ttl_ms),
+            label: "testkit".to_owned(),
+            ..v1::OpenSessionRequest::default()
+        };
+        let reply = SessionsClient::new(self.channel.clone()).open(request).await;
+        reply
+            .expect("the node answers")
+            .into_inner()
+            .session
+            .expect("a session")
+    }
+
+    pub(crate) async fn session(&self, id: u64) -> v1::SessionInfo {
+        let request = v1::GetSessionRequest {
+            session: id,
+            ..v1::GetSessionRequest::default()
+        };
+        let reply = SessionsClient::new(self.channel.clone()).get(request).await;
+        reply
+            .expect("the node answers")
+            .into_inner()
+            .session
+            .expect("a session")
+    }
+
+    pub(crate) async fn hello(&self) -> v1::HelloReply {
+        let mut cluster = ClusterClient::new(self.channel.clone());
+        let reply = cluster.hello(v1::HelloRequest::default()).await;
+        reply.expect("the node answers").into_inner()
+    }
+}
+
+/// A write of the cache that all proofs use, without anything optional.
+pub(crate) fn put(key: &str, value: &str) -> v1::PutRequest {
+    v1::PutRequest {
+        cache: CACHE.to_owned(),
+        key: bytes(key),
+        value: bytes(value),
+        ..v1::PutRequest::default()
+    }
+}
+
+/// A removal, likewise.
+pub(crate) fn delete(key: &str) -> v1::DeleteRequest {
+    v1::DeleteRequest {
+        cache: CACHE.to_owned(),
+        key: bytes(key),
+        ..v1::DeleteRequest::default()
+    }
+}
+
+pub(crate) fn guard(condition: guard::Condition) -> Option<v1::Guard> {
+    Some(v1::Guard {
+        condition: Some(condition),
+    })
+}
+
+/// The identity of a numbered request.
+pub(crate) fn numbered(session: &v1::SessionRef, seq: u64) -> Option<v1::RequestId> {
+    let request = v1::SessionRequest {
+        session: Some(session.clone()),
+        seq,
+        acknowledged_below: 0,
+        acknowledged: Vec::new(),
+    };
+    Some(v1::RequestId {
+        kind: Some(request_id::Kind::Session(request)),
+    })
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// What the server said. An answer that broke off is an error of the connection, which says nothing of ours.
+fn of(status: &Status) -> WireError {
+    match WireError::from_status(status) {
+        Ok(Some(error)) => error,
+        _ => WireError::unavailable(format!("the connection: {status}")),
+    }
+}

@@ -1,0 +1,68 @@
+//! The simulation: a workspace of its own, with its own flags and its own target folder.
+
+use crate::failure::Failure;
+use crate::repository::Repository;
+use crate::{steps, testing};
+
+pub(crate) const HELP: &str = "\
+Usage: cargo xtask sim [--seeds COUNT] [arguments of `cargo nextest run`]
+
+Runs the real node and client on simulated clocks, networks and disks, on fixed seeds. --seeds runs each
+scenario on that many seeds. Says so and passes where there is no simulation.";
+
+pub(crate) fn run(repository: &Repository, arguments: &[String]) -> Result<(), Failure> {
+    let (seeds, rest) = split(arguments)?;
+    if !repository.has("sim/Cargo.toml") {
+        eprintln!("    there is no simulation in this checkout");
+        return Ok(());
+    }
+    testing::install_nextest(repository)?;
+    steps::step("simulation", || {
+        let folder = repository.root().join("sim");
+        let mut command = steps::cargo(repository);
+        command
+            .args(["nextest", "run", "--manifest-path"])
+            .arg(folder.join("Cargo.toml"));
+        if repository
+            .read("sim/Cargo.toml")?
+            .lines()
+            .any(|line| line.trim() == "[profile.ci]")
+        {
+            command.args(["--cargo-profile", "ci"]);
+        }
+        // Flags from outside would silently replace those that the simulation sets for itself.
+        for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
+            command.env_remove(name);
+        }
+        command
+            .env("CARGO_TARGET_DIR", folder.join("target"))
+            .current_dir(&folder);
+        if let Some(seeds) = seeds {
+            command.env("TENURE_SIM_SEEDS", seeds.to_string());
+        }
+        steps::run(command.args(&rest))
+    })
+}
+
+/// The number of seeds, and what is for the test runner.
+fn split(arguments: &[String]) -> Result<(Option<u64>, Vec<String>), Failure> {
+    let mut seeds = None;
+    let mut rest = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let value = match argument.strip_prefix("--seeds") {
+            Some("") => arguments.next().map(String::as_str),
+            Some(value) if value.starts_with('=') => value.strip_prefix('='),
+            _ => {
+                rest.push(argument.clone());
+                continue;
+            }
+        };
+        let count = value.and_then(|value| value.parse().ok()).filter(|count| *count > 0);
+        seeds = Some(count.ok_or_else(|| Failure::Usage("--seeds takes a number from 1 on".to_owned()))?);
+    }
+    Ok((seeds, rest))
+}
+
+#[cfg(test)]
+mod tests;

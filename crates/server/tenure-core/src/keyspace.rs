@@ -1,0 +1,311 @@
+//! Every row of a group's table, on one page. The first byte of a key is its kind; numbers are big-endian,
+//! so that rows lie in the order of their numbers; names cannot hold the zero byte that ends them.
+//!
+//! | kind | key behind the kind | value |
+//! |---|---|---|
+//! | `T` | | cluster time so far |
+//! | `R` | | blocks of revisions: [`crate::revision::Revisions`] |
+//! | `C` | tenant 0 namespace 0 name 0 | [`CacheRecord`](crate::response::CacheRecord) |
+//! | `I` | incarnation | the name of a cache that lives |
+//! | `W` | incarnation | nothing: rows of a deleted cache that are to be swept |
+//! | `K` | incarnation, key | [`KeyRow`] |
+//! | `S` | session | [`SessionRow`] |
+//! | `N` | nonce | the session that was opened with it |
+//! | `L` | tenant 0 namespace 0 session | nothing: the sessions of a namespace |
+//! | `O` | session, incarnation, key | nothing: what a session owns |
+//! | `Q` | session, seq | [`ResultRow`]: a remembered request |
+//! | `X` | one-shot id | [`OneShotRow`] |
+//! | `c` | | system group: [`ClusterRow`] |
+//! | `n` | node | system group: [`NodeRecord`](crate::command::NodeRecord) |
+//! | `f` | folder | system group: the node of a folder |
+//! | `s` | tenant 0 namespace 0 | system group: the home of a namespace |
+//!
+//! A value is a form byte and the fields in order (see [`crate::codec`]).
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Fingerprint, Incarnation, Namespace, NodeId, Nonce, ObjectName, OneShotId, Secret, SessionId};
+use crate::refusal::EndReason;
+use crate::response::Response;
+use crate::table::{Table, TableRead};
+use crate::time::{Span, Timestamp};
+
+/// The form of rows that this release writes.
+const ROW_FORM: u8 = 1;
+/// Most rows fit, so that their bytes grow no step by step.
+const ROW_BYTES_USUAL: usize = 128;
+
+/// A key of a cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRow {
+    /// Its value.
+    pub value: Bytes,
+    /// Revision of its last write.
+    pub version: u64,
+    /// Revision of its creation.
+    pub created: u64,
+    /// Its own end.
+    pub deadline: Option<Timestamp>,
+    /// The session that owns it.
+    pub owner: Option<SessionId>,
+}
+
+/// A session, open or ended and still answering repeats.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRow {
+    /// Chosen by the client.
+    pub nonce: Nonce,
+    /// Known to its owner only.
+    pub secret: Secret,
+    /// Its TTL; without one it can own nothing.
+    pub ttl: Option<Span>,
+    /// While open: when it ends. When ended: when its results are forgotten.
+    pub deadline: Timestamp,
+    /// Shown wherever a holder is.
+    pub label: String,
+    /// Where it belongs.
+    pub namespace: Namespace,
+    /// How many keys it owns.
+    pub owned: u64,
+    /// Every seq below this one is acknowledged.
+    pub acknowledged_below: u64,
+    /// Acknowledged ranges above that, ascending, both ends inclusive, never touching.
+    pub acknowledged: Vec<(u64, u64)>,
+    /// Results kept, and their bytes.
+    pub kept: u64,
+    /// Bytes of the results kept.
+    pub kept_bytes: u64,
+    /// How it ended.
+    pub ended: Option<Ended>,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Why.
+    pub reason: EndReason,
+    /// Revision of the end.
+    pub revision: u64,
+}
+
+/// A remembered request of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultRow {
+    /// Of the command.
+    pub fingerprint: Fingerprint,
+    /// The first result.
+    pub response: Response,
+}
+
+/// A remembered request without a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OneShotRow {
+    /// When it is forgotten.
+    pub not_after: Timestamp,
+    /// Of the command.
+    pub fingerprint: Fingerprint,
+    /// The first result.
+    pub response: Response,
+}
+
+/// What the system group knows of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterRow {
+    /// Its id.
+    pub cluster: u128,
+    /// Its number of home groups.
+    pub home_groups: u32,
+    /// Every revision below this one may have been handed out.
+    pub floor: u64,
+    /// The next node id.
+    pub next_node: u64,
+    /// How many namespaces are assigned.
+    pub namespaces: u64,
+}
+
+/// Row key: cluster time.
+pub(crate) const TIME: &[u8] = b"T";
+/// Row key: blocks of revisions.
+pub(crate) const REVISIONS: &[u8] = b"R";
+/// Row key: the cluster.
+pub(crate) const CLUSTER: &[u8] = b"c";
+
+/// The caches of a namespace.
+pub(crate) fn caches_of(namespace: &Namespace) -> Vec<u8> {
+    named(b'C', namespace)
+}
+
+/// One cache.
+pub(crate) fn cache(name: &ObjectName) -> Vec<u8> {
+    let mut key = caches_of(&name.namespace);
+    key.reserve_exact(name.name.len() + 1);
+    key.extend_from_slice(name.name.as_bytes());
+    key.push(0);
+    key
+}
+
+/// A living incarnation.
+pub(crate) fn live(incarnation: Incarnation) -> Vec<u8> {
+    numbered(b'I', incarnation.0)
+}
+
+/// An incarnation to be swept.
+pub(crate) fn sweep(incarnation: Incarnation) -> Vec<u8> {
+    numbered(b'W', incarnation.0)
+}
+
+/// The keys of an incarnation.
+pub(crate) fn keys_of(incarnation: Incarnation) -> Vec<u8> {
+    numbered(b'K', incarnation.0)
+}
+
+/// One key.
+pub(crate) fn key(incarnation: Incarnation, key: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(9 + key.len());
+    row.push(b'K');
+    row.extend_from_slice(&incarnation.0.to_be_bytes());
+    row.extend_from_slice(key);
+    row
+}
+
+/// A session.
+pub(crate) fn session(id: SessionId) -> Vec<u8> {
+    numbered(b'S', id.0)
+}
+
+/// A nonce.
+pub(crate) fn nonce(nonce: Nonce) -> Vec<u8> {
+    wide(b'N', nonce.0)
+}
+
+/// The sessions of a namespace.
+pub(crate) fn sessions_of(namespace: &Namespace) -> Vec<u8> {
+    named(b'L', namespace)
+}
+
+/// One session of a namespace.
+pub(crate) fn session_of(namespace: &Namespace, id: SessionId) -> Vec<u8> {
+    let mut key = sessions_of(namespace);
+    key.extend_from_slice(&id.0.to_be_bytes());
+    key
+}
+
+/// What a session owns.
+pub(crate) fn owned_by(id: SessionId) -> Vec<u8> {
+    numbered(b'O', id.0)
+}
+
+/// One thing that a session owns.
+pub(crate) fn owned(id: SessionId, incarnation: Incarnation, key: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(17 + key.len());
+    row.push(b'O');
+    row.extend_from_slice(&id.0.to_be_bytes());
+    row.extend_from_slice(&incarnation.0.to_be_bytes());
+    row.extend_from_slice(key);
+    row
+}
+
+/// The results of a session.
+pub(crate) fn results_of(id: SessionId) -> Vec<u8> {
+    numbered(b'Q', id.0)
+}
+
+/// One result of a session.
+pub(crate) fn result(id: SessionId, seq: u64) -> Vec<u8> {
+    let mut key = results_of(id);
+    key.extend_from_slice(&seq.to_be_bytes());
+    key
+}
+
+/// A one-shot request.
+pub(crate) fn one_shot(id: OneShotId) -> Vec<u8> {
+    wide(b'X', id.0)
+}
+
+/// A node.
+pub(crate) fn node(id: NodeId) -> Vec<u8> {
+    numbered(b'n', id.0)
+}
+
+/// A node's folder.
+pub(crate) fn folder(folder: u128) -> Vec<u8> {
+    wide(b'f', folder)
+}
+
+/// The home of a namespace.
+pub(crate) fn home(namespace: &Namespace) -> Vec<u8> {
+    named(b's', namespace)
+}
+
+/// The number in a key that is a kind and a number, or that begins so.
+pub(crate) fn number_in(key: &[u8]) -> u64 {
+    number_at(key, 1)
+}
+
+/// The number at a place of a key.
+pub(crate) fn number_at(key: &[u8], at: usize) -> u64 {
+    let bytes = key.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    u64::from_be_bytes(bytes.expect("the row key holds a number here, as this page says"))
+}
+
+/// The 128-bit number behind the kind.
+pub(crate) fn wide_in(key: &[u8]) -> u128 {
+    let bytes = key.get(1..17).and_then(|bytes| bytes.try_into().ok());
+    u128::from_be_bytes(bytes.expect("the row key holds a wide number here, as this page says"))
+}
+
+/// Reads a row. Panics if the bytes are not what this machine wrote: the group must stop then, since going
+/// on would spread the damage.
+pub(crate) fn read<T: DeserializeOwned>(table: &(impl TableRead + ?Sized), key: &[u8]) -> Option<T> {
+    table.get(key).map(|bytes| decode(key, &bytes))
+}
+
+/// Decodes a row's value; see [`read`].
+pub(crate) fn decode<T: DeserializeOwned>(key: &[u8], bytes: &[u8]) -> T {
+    let row = match bytes.split_first() {
+        Some((&ROW_FORM, body)) => postcard::take_from_bytes(body).ok(),
+        _ => None,
+    };
+    row.and_then(|(row, rest)| rest.is_empty().then_some(row))
+        .unwrap_or_else(|| panic!("the row {} is damaged", key.escape_ascii()))
+}
+
+/// Writes a row, and returns the length of its value in bytes.
+pub(crate) fn write<T: Serialize>(table: &mut (impl Table + ?Sized), key: Vec<u8>, row: &T) -> usize {
+    let mut bytes = Vec::with_capacity(ROW_BYTES_USUAL);
+    bytes.push(ROW_FORM);
+    let bytes = postcard::to_extend(row, bytes).expect("plain data always encodes");
+    let len = bytes.len();
+    // Rows are kept for long: without the room that is left.
+    table.put(key, Bytes::from(bytes.into_boxed_slice()));
+    len
+}
+
+fn numbered(kind: u8, number: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(17);
+    key.push(kind);
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn wide(kind: u8, number: u128) -> Vec<u8> {
+    let mut key = Vec::with_capacity(17);
+    key.push(kind);
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn named(kind: u8, namespace: &Namespace) -> Vec<u8> {
+    let mut key = Vec::with_capacity(3 + namespace.tenant.len() + namespace.name.len());
+    key.push(kind);
+    key.extend_from_slice(namespace.tenant.as_bytes());
+    key.push(0);
+    key.extend_from_slice(namespace.name.as_bytes());
+    key.push(0);
+    key
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,355 @@
+//! What one entry does, step by step.
+//!
+//! 1. The entry's keep-alives, at the time so far: a session whose deadline is not before it gets the new time
+//!    plus its TTL.
+//! 2. Time becomes the stamp, never less than before. What is due ends, in the order of (deadline, id), at most
+//!    [`ENDED_PER_ENTRY_MAX`] objects an entry, a session never split. Rows of deleted caches are swept with what
+//!    is left of that budget.
+//! 3. The commands. One that meets a lapsed key or session not reached yet ends it first, in the same way, so
+//!    that the removal precedes the new value.
+//! 4. If due work is left, the entry says so and the leader proposes the next one at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::command::{Command, Entry, Origin, Request};
+use crate::effect::Effect;
+use crate::ids::{Incarnation, ObjectName, Revision, SessionId};
+use crate::keyspace::{self, SessionRow};
+use crate::limits::ENDED_PER_ENTRY_MAX;
+use crate::query::{Found, Query};
+use crate::refusal::{Failure, Missing, Refusal};
+use crate::response::{Answer, Done, KeptAlive, Response};
+use crate::revision::Revisions;
+use crate::session::requests;
+use crate::session::rows::SessionRows;
+use crate::table::{Table, TableRead};
+use crate::time::{Span, Timestamp};
+use crate::{home, kv, session, system};
+
+pub(crate) mod deadlines;
+mod ends;
+mod read;
+
+use deadlines::Deadlines;
+
+/// Which commands a group's machine takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupKind {
+    /// The system group.
+    System,
+    /// A home group.
+    Home,
+}
+
+/// What an entry did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// One for each keep-alive, in order.
+    pub kept_alive: Vec<KeptAlive>,
+    /// One for each request, in order.
+    pub answers: Vec<Answer>,
+    /// What changed, in order.
+    pub effects: Vec<Effect>,
+    /// Whether due work is left for the next entry, to be proposed at once.
+    pub more_due: bool,
+    /// The group's revision after the entry.
+    pub revision: Revision,
+    /// Cluster time after the entry.
+    pub time: Timestamp,
+}
+
+/// The state machine of one group: a table, and what memory derives from it.
+#[derive(Debug)]
+pub struct Machine {
+    kind: GroupKind,
+    memory: Memory,
+}
+
+/// What memory holds beside the table. All of it can be rebuilt from the table, and is, at [`Machine::open`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Cluster time so far.
+    pub(crate) time: Timestamp,
+    /// Revisions consumed and at hand.
+    pub(crate) revisions: Revisions,
+    /// When what ends.
+    pub(crate) deadlines: Deadlines,
+    /// The caches that live, each with its life: most commands ask for it.
+    pub(crate) caches: BTreeMap<ObjectName, Incarnation>,
+    /// Deleted caches with rows left.
+    pub(crate) sweeps: BTreeSet<Incarnation>,
+    /// Sessions that are open or still answer repeats.
+    pub(crate) sessions: usize,
+    /// Remembered one-shot requests.
+    pub(crate) one_shots: usize,
+    /// Bytes of their results.
+    pub(crate) one_shot_bytes: usize,
+}
+
+/// One entry being applied: the table, what memory derives from it, and the effects so far.
+pub(crate) struct Run<'a> {
+    pub(crate) table: &'a mut dyn Table,
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) sessions: SessionRows,
+    pub(crate) effects: Vec<Effect>,
+    /// Cluster time of this entry.
+    pub(crate) now: Timestamp,
+}
+
+impl Run<'_> {
+    /// The row of a session as this entry has left it so far.
+    pub(crate) fn session(&mut self, id: SessionId) -> Option<&SessionRow> {
+        self.sessions.get(&*self.table, id)
+    }
+
+    /// The same row, to be changed.
+    pub(crate) fn session_mut(&mut self, id: SessionId) -> Option<&mut SessionRow> {
+        self.sessions.get_mut(&*self.table, id)
+    }
+
+    /// The life of a cache that exists.
+    pub(crate) fn incarnation(&self, name: &ObjectName) -> Result<Incarnation, Failure> {
+        self.memory.caches.get(name).copied().ok_or_else(|| Failure::NotFound {
+            what: Missing::Cache(name.clone()),
+        })
+    }
+
+    /// Consumes a revision; [`Run::has_headroom`] was asked before.
+    pub(crate) fn consume_revision(&mut self) -> u64 {
+        self.memory.revisions.consume()
+    }
+
+    /// Whether there are revisions for one more command or end and what it may meet.
+    pub(crate) fn has_headroom(&self) -> bool {
+        self.memory.revisions.has_headroom()
+    }
+}
+
+impl Machine {
+    /// A machine over a table, which may be empty. Rebuilds from it what memory holds.
+    pub fn open(kind: GroupKind, table: &dyn TableRead) -> Machine {
+        Machine {
+            kind,
+            memory: read::rebuild(table),
+        }
+    }
+
+    /// Applies an entry. Deterministic: the same table and entry give the same writes, answers and effects.
+    ///
+    /// Panics if a row is damaged or an invariant does not hold; the group must stop then, and nothing that was
+    /// written to `table` may be kept.
+    pub fn apply(&mut self, table: &mut dyn Table, entry: &Entry) -> Applied {
+        let kind = self.kind;
+        let time_before = self.memory.time;
+        let revisions_before = self.memory.revisions.clone();
+        let now = time_before.max(entry.stamp);
+        let mut run = Run {
+            table,
+            memory: &mut self.memory,
+            sessions: SessionRows::default(),
+            effects: Vec::new(),
+            now,
+        };
+
+        let kept_alive = entry
+            .keep_alives
+            .iter()
+            .map(|kept| session::keep_alive(&mut run, *kept))
+            .collect();
+        run.memory.time = now;
+        let ended = ends::end_what_is_due(&mut run);
+        home::sweep(&mut run, ENDED_PER_ENTRY_MAX.saturating_sub(ended));
+        let answers = entry
+            .requests
+            .iter()
+            .map(|request| answer(kind, &mut run, request))
+            .collect();
+
+        let more_due = ends::is_more_due(&run);
+        let (effects, sessions) = (run.effects, run.sessions);
+        sessions.write(table);
+        if now != time_before {
+            keyspace::write(table, keyspace::TIME.to_vec(), &now);
+        }
+        if self.memory.revisions != revisions_before {
+            keyspace::write(table, keyspace::REVISIONS.to_vec(), &self.memory.revisions);
+        }
+        Applied {
+            kept_alive,
+            answers,
+            effects,
+            more_due,
+            revision: self.revision(),
+            time: now,
+        }
+    }
+
+    /// Reads at the applied time: what is due then is not seen, whether it was reached or not.
+    pub fn query(&self, table: &dyn TableRead, query: &Query) -> Found {
+        read::query(table, &self.memory, query)
+    }
+
+    /// Reads an image of a table that no machine has opened, at the time and the revision that its rows carry.
+    pub fn query_image(image: &dyn TableRead, query: &Query) -> (Found, Revision) {
+        let memory = Memory {
+            time: keyspace::read(image, keyspace::TIME).unwrap_or_default(),
+            revisions: keyspace::read(image, keyspace::REVISIONS).unwrap_or_default(),
+            ..Memory::default()
+        };
+        (read::query(image, &memory, query), Revision(memory.revisions.last()))
+    }
+
+    /// Cluster time so far.
+    pub fn time(&self) -> Timestamp {
+        self.memory.time
+    }
+
+    /// The highest revision consumed so far.
+    pub fn revision(&self) -> Revision {
+        Revision(self.memory.revisions.last())
+    }
+
+    /// When the next key or session ends: a tick is to be proposed as soon as it is due. `None` also while no
+    /// revisions are at hand, since a tick could end nothing then; the entry that takes the next block says that
+    /// more is due.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let next = self.memory.deadlines.next_told();
+        next.filter(|_| self.memory.revisions.has_headroom())
+    }
+
+    /// Whether anything has a deadline, bookkeeping included: then a tick is worth proposing now and then.
+    pub fn has_deadlines(&self) -> bool {
+        !self.memory.deadlines.is_empty()
+    }
+
+    /// Whether the group should ask the system group for its next block of revisions.
+    pub fn wants_block(&self) -> bool {
+        self.kind == GroupKind::Home && self.memory.revisions.is_low()
+    }
+
+    /// Whether what memory holds is what the table says: an expensive check for tests.
+    pub fn memory_matches(&self, table: &dyn TableRead) -> bool {
+        self.memory == read::rebuild(table)
+    }
+}
+
+/// Runs one request under its identity, and says how long what it claimed lives, as of this entry.
+fn answer(kind: GroupKind, run: &mut Run<'_>, request: &Request) -> Answer {
+    let Request { origin, command } = request;
+    let (mut response, repeated) = match origin {
+        Origin::Anonymous => (execute(kind, run, command), false),
+        Origin::OneShot {
+            id,
+            not_after,
+            fingerprint,
+        } => requests::one_shot(run, *id, *not_after, *fingerprint, is_remembered(command), &mut |run| {
+            execute(kind, run, command)
+        }),
+        Origin::Session {
+            session,
+            seq,
+            acknowledged,
+            fingerprint,
+        } => {
+            let numbered = requests::Numbered {
+                session: *session,
+                seq: *seq,
+                acknowledged,
+                fingerprint: *fingerprint,
+            };
+            let remembered = is_remembered(command);
+            requests::of_session(run, &numbered, remembered, &mut |run| execute(kind, run, command))
+        }
+    };
+    if repeated {
+        renew_facts(run, command, &mut response);
+    }
+    let remaining = remaining(run, command, &response);
+    Answer {
+        response,
+        repeated,
+        remaining,
+        revision: Revision(run.memory.revisions.last()),
+        time: run.now,
+    }
+}
+
+/// What a remembered refusal says of the time left to what stood in the way is as of now; the rest of the
+/// verdict stays.
+fn renew_facts(run: &mut Run<'_>, command: &Command, response: &mut Response) {
+    if let (
+        Command::Put { cache, key, .. } | Command::Delete { cache, key, .. },
+        Response::Refused(Refusal::ConditionFailed(Some(facts))),
+    ) = (command, response)
+    {
+        facts.remaining = kv::remaining_of(run, cache, key, facts.created);
+    }
+}
+
+/// Whether the result of a command is kept for repeats. A touch is worth repeating only as new work, an opening
+/// is found by its nonce, and an acknowledgement has no result.
+fn is_remembered(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Touch { .. } | Command::OpenSession { .. } | Command::Acknowledge { .. }
+    )
+}
+
+fn execute(kind: GroupKind, run: &mut Run<'_>, command: &Command) -> Response {
+    let belongs = match command {
+        Command::System(_) => kind == GroupKind::System,
+        _ => kind == GroupKind::Home,
+    };
+    if !belongs {
+        return Response::Failed(Failure::WrongGroup);
+    }
+    if consumes(command) && !run.has_headroom() {
+        let retry_after = Span::from_millis(100);
+        return Response::Failed(Failure::Overloaded {
+            what: "revisions".to_owned(),
+            retry_after,
+        });
+    }
+    let result = match command {
+        Command::OpenSession { .. } => session::open(run, command),
+        Command::CloseSession { session, secret } => session::close(run, *session, *secret),
+        Command::Acknowledge { session, acknowledged } => requests::acknowledge(run, *session, acknowledged),
+        Command::CreateCache { name, settings } => return home::create_cache(run, name, settings),
+        Command::DeleteCache { name } => home::delete_cache(run, name),
+        Command::Put { .. } => return kv::put(run, command).unwrap_or_else(Response::Failed),
+        Command::Delete { cache, key, guard } => {
+            return kv::delete(run, cache, key, guard.as_ref()).unwrap_or_else(Response::Failed);
+        }
+        Command::Touch { cache, key, ttl, guard } => {
+            return kv::touch(run, cache, key, *ttl, guard.as_ref()).unwrap_or_else(Response::Failed);
+        }
+        Command::TakeBlock { first } => Ok(Done::BlockTaken {
+            taken: run.memory.revisions.take(*first),
+        }),
+        Command::System(command) => system::execute(run, command).map(Done::System),
+    };
+    match result {
+        Ok(done) => Response::Done(done),
+        Err(failure) => Response::Failed(failure),
+    }
+}
+
+/// Whether a command may consume revisions, its own or those of what it meets.
+fn consumes(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::TakeBlock { .. } | Command::System(_) | Command::Acknowledge { .. }
+    )
+}
+
+/// How long the claim that a response speaks of lives, computed now and never remembered.
+fn remaining(run: &mut Run<'_>, command: &Command, response: &Response) -> Option<Span> {
+    match (command, response) {
+        (Command::Put { cache, key, .. }, Response::Done(Done::Put { created, .. }))
+        | (Command::Touch { cache, key, .. }, Response::Done(Done::Touched { created, .. })) => {
+            kv::remaining_of(run, cache, key, *created)
+        }
+        (_, Response::Done(Done::SessionOpened { id, .. })) => session::remaining_in(run, *id),
+        _ => None,
+    }
+}

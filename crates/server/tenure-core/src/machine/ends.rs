@@ -1,0 +1,46 @@
+//! Ending what is due, in order and in bounded steps.
+//!
+//! An end that is told consumes a revision. While none are at hand only bookkeeping goes on, which needs none;
+//! the ends wait for the next block.
+
+use super::Run;
+use super::deadlines::Item;
+use crate::limits::ENDED_PER_ENTRY_MAX;
+use crate::refusal::EndReason;
+use crate::session::requests;
+use crate::{kv, session};
+
+/// Ends what is due at the entry's time, in the order of (deadline, id), and says how many objects ended or were
+/// forgotten. A session is never split over entries.
+pub(super) fn end_what_is_due(run: &mut Run<'_>) -> usize {
+    let mut count = 0;
+    while let Some(item) = next_due(run) {
+        let size = match &item {
+            Item::Session(id) => 1 + session::owned_count(run, *id),
+            Item::EndedSession(id) => 1 + session::kept_count(run, *id),
+            Item::Key(..) | Item::OneShot(_) => 1,
+        };
+        if count > 0 && count + size > ENDED_PER_ENTRY_MAX {
+            return count;
+        }
+        count += size;
+        match item {
+            Item::Session(id) => {
+                session::end(run, id, EndReason::Expired);
+            }
+            Item::EndedSession(id) => session::forget(run, id),
+            Item::Key(incarnation, key) => kv::expire(run, incarnation, &key),
+            Item::OneShot(id) => requests::forget_one_shot(run, id),
+        }
+    }
+    count
+}
+
+/// Whether due work is left that the next entry can do.
+pub(super) fn is_more_due(run: &Run<'_>) -> bool {
+    next_due(run).is_some() || !run.memory.sweeps.is_empty()
+}
+
+fn next_due(run: &Run<'_>) -> Option<Item> {
+    run.memory.deadlines.first_due(run.now, run.has_headroom()).cloned()
+}

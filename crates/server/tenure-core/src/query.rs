@@ -1,0 +1,143 @@
+//! Every read as data. A read never sees what is due at the applied time, swept or not.
+
+use bytes::Bytes;
+
+use crate::command::NodeRecord;
+use crate::ids::{GroupId, Namespace, ObjectName, SessionId};
+use crate::refusal::{EndReason, Failure};
+use crate::response::CacheRecord;
+use crate::time::Span;
+
+/// A read of one group's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// One key.
+    Get {
+        /// In which cache.
+        cache: ObjectName,
+        /// The key.
+        key: Bytes,
+    },
+    /// A page of keys in order.
+    List {
+        /// In which cache.
+        cache: ObjectName,
+        /// Keys that begin with this.
+        prefix: Bytes,
+        /// Only keys behind this one.
+        after: Option<Bytes>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// One cache.
+    Cache(ObjectName),
+    /// The caches of a namespace.
+    Caches(Namespace),
+    /// System group: the home of a namespace.
+    Home(Namespace),
+    /// System group: namespaces with their homes, in order.
+    Namespaces,
+    /// System group: the nodes.
+    Nodes,
+    /// System group: what the cluster was founded with.
+    Cluster,
+    /// One session and what it owns.
+    Session(SessionId),
+    /// A page of the sessions of a namespace, in order of opening.
+    Sessions {
+        /// Of which namespace.
+        namespace: Namespace,
+        /// Only sessions behind this one.
+        after: Option<SessionId>,
+        /// At most so many.
+        limit: usize,
+    },
+}
+
+/// What a read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The key, or nothing.
+    Key(Option<KeyView>),
+    /// Keys in order.
+    Keys {
+        /// The page.
+        keys: Vec<KeyView>,
+        /// Whether there are more behind it.
+        more: bool,
+    },
+    /// The cache.
+    Cache(CacheRecord),
+    /// Caches by name.
+    Caches(Vec<CacheRecord>),
+    /// The home of the namespace, or nothing if the namespace does not exist yet.
+    Home(Option<GroupId>),
+    /// Namespaces with their homes.
+    Namespaces(Vec<(Namespace, GroupId)>),
+    /// The nodes, by id.
+    Nodes(Vec<NodeRecord>),
+    /// The cluster, or nothing before it is founded.
+    Cluster(Option<ClusterView>),
+    /// The session, or nothing.
+    Session(Option<SessionView>),
+    /// Sessions in order of opening, without what they own.
+    Sessions {
+        /// The page.
+        sessions: Vec<SessionView>,
+        /// Whether there are more behind it.
+        more: bool,
+    },
+    /// It could not be read.
+    Failed(Failure),
+}
+
+/// A key as a reader sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyView {
+    /// The key.
+    pub key: Bytes,
+    /// Its value.
+    pub value: Bytes,
+    /// Revision of its last write.
+    pub version: u64,
+    /// Revision of its creation, its fencing token.
+    pub created: u64,
+    /// The session that owns it.
+    pub owner: Option<SessionId>,
+    /// How long it lives if nobody renews it or its session.
+    pub remaining: Option<Span>,
+}
+
+/// A session as a reader sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionView {
+    /// Its id.
+    pub id: SessionId,
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Its label.
+    pub label: String,
+    /// Its TTL.
+    pub ttl: Option<Span>,
+    /// How long it lives if nobody renews it.
+    pub remaining: Option<Span>,
+    /// How it ended, if it did.
+    pub ended: Option<(EndReason, u64)>,
+    /// How many keys it owns.
+    pub owned_count: u64,
+    /// The first keys that it owns, each with its cache, at most a page.
+    pub owned: Vec<(ObjectName, Bytes)>,
+    /// Results it keeps for repeats.
+    pub results_kept: u64,
+}
+
+/// The cluster as the system group knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterView {
+    /// Its id.
+    pub cluster: u128,
+    /// Its number of home groups.
+    pub home_groups: u32,
+    /// Every revision below this one may have been handed out.
+    pub floor: u64,
+}

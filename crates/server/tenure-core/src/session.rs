@@ -1,0 +1,296 @@
+//! Sessions: a client's identity and liveness in one group. What etcd calls a lease is a session here.
+//!
+//! Ending is not forgetting: when a TTL ends or a session is closed, what it owns is removed in that step, but
+//! its remembered results go on answering repeats for [`SESSION_RESULTS_KEPT`]. Only new requests are refused.
+
+use bytes::Bytes;
+
+use crate::command::Command;
+use crate::effect::{Change, ChangeKind, Effect};
+use crate::ids::{Incarnation, Secret, SessionId, SessionRef};
+use crate::keyspace::{self, Ended, KeyRow, SessionRow};
+use crate::limits::{IDENTITY_SESSION_IDLE, SESSION_RESULTS_KEPT, SESSIONS_MAX};
+use crate::machine::Run;
+use crate::machine::deadlines::Item;
+use crate::refusal::{EndReason, Failure, Missing};
+use crate::response::{Done, KeptAlive};
+use crate::table::{TableRead, Visit, prefix_end};
+use crate::time::{Span, Timestamp};
+
+pub(crate) mod requests;
+pub(crate) mod rows;
+
+/// Opens a session, or finds the one that was opened with this nonce.
+pub(crate) fn open(run: &mut Run<'_>, command: &Command) -> Result<Done, Failure> {
+    let Command::OpenSession {
+        nonce,
+        secret,
+        ttl,
+        label,
+        namespace,
+    } = command
+    else {
+        unreachable!("the machine hands over only this command");
+    };
+    let nonce_key = keyspace::nonce(*nonce);
+    if let Some(id) = keyspace::read::<SessionId>(run.table, &nonce_key) {
+        let row = alive(run, id)?;
+        return Ok(Done::SessionOpened {
+            id,
+            secret: row.secret,
+            ttl: row.ttl,
+        });
+    }
+    if run.memory.sessions >= SESSIONS_MAX {
+        return Err(Failure::Limit {
+            which: "sessions".to_owned(),
+            value: SESSIONS_MAX as u64,
+        });
+    }
+    let id = SessionId(run.consume_revision());
+    let deadline = run.now + ttl.unwrap_or(IDENTITY_SESSION_IDLE);
+    let row = SessionRow {
+        nonce: *nonce,
+        secret: *secret,
+        ttl: *ttl,
+        deadline,
+        label: label.clone(),
+        namespace: namespace.clone(),
+        owned: 0,
+        acknowledged_below: 1,
+        acknowledged: Vec::new(),
+        kept: 0,
+        kept_bytes: 0,
+        ended: None,
+    };
+    run.memory.sessions += 1;
+    run.memory.deadlines.insert(deadline, Item::Session(id));
+    keyspace::write(run.table, nonce_key, &id);
+    run.table.put(keyspace::session_of(namespace, id), Bytes::new());
+    run.sessions.set(id, Some(row));
+    Ok(Done::SessionOpened {
+        id,
+        secret: *secret,
+        ttl: *ttl,
+    })
+}
+
+/// Ends a session and removes what it owns. `secret` is `None` for the forced close.
+pub(crate) fn close(run: &mut Run<'_>, id: SessionId, secret: Option<Secret>) -> Result<Done, Failure> {
+    let row = alive_by_name(run, id)?;
+    if secret.is_some_and(|secret| secret != row.secret) {
+        return Err(Failure::WrongSecret { session: id });
+    }
+    let reason = if secret.is_some() {
+        EndReason::Closed
+    } else {
+        EndReason::Forced
+    };
+    let ended = end(run, id, reason);
+    Ok(Done::SessionClosed {
+        revision: ended.revision,
+        removed: ended.removed,
+    })
+}
+
+/// One keep-alive, judged at the time before this entry.
+pub(crate) fn keep_alive(run: &mut Run<'_>, kept: SessionRef) -> KeptAlive {
+    let session = kept.id;
+    let before = run.memory.time;
+    let Some(row) = run.session(session).filter(|row| row.secret == kept.secret) else {
+        return KeptAlive::Unknown { session };
+    };
+    let (ended, remaining) = (row.ended, row.ttl);
+    if ended.is_none() && row.deadline.is_due_at(before) {
+        // Without revisions at hand it cannot be ended yet, but lapsed is lapsed.
+        let revision = match run.has_headroom() {
+            true => end(run, session, EndReason::Expired).revision,
+            false => run.memory.revisions.last(),
+        };
+        return KeptAlive::Ended {
+            session,
+            reason: EndReason::Expired,
+            revision,
+        };
+    }
+    if let Some(Ended { reason, revision }) = ended {
+        return KeptAlive::Ended {
+            session,
+            reason,
+            revision,
+        };
+    }
+    extend(run, session);
+    KeptAlive::Renewed { session, remaining }
+}
+
+/// Moves the deadline of an open session to a whole TTL from now.
+pub(crate) fn extend(run: &mut Run<'_>, id: SessionId) {
+    let now = run.now;
+    let row = run.session_mut(id).expect("only a known session is extended");
+    let deadline = now + row.ttl.unwrap_or(IDENTITY_SESSION_IDLE);
+    let old = std::mem::replace(&mut row.deadline, deadline);
+    if deadline != old {
+        run.memory.deadlines.remove(old, Item::Session(id));
+        run.memory.deadlines.insert(deadline, Item::Session(id));
+    }
+}
+
+/// The session, if it lives. One that has lapsed and was not reached yet is ended first.
+pub(crate) fn alive<'a>(run: &'a mut Run<'_>, id: SessionId) -> Result<&'a SessionRow, Failure> {
+    let now = run.now;
+    let row = run.session(id).ok_or(Failure::SessionUnknown { session: id })?;
+    if let Some(Ended { reason, revision }) = row.ended {
+        return Err(Failure::SessionExpired {
+            session: id,
+            reason,
+            revision,
+        });
+    }
+    if row.deadline.is_due_at(now) {
+        let revision = end(run, id, EndReason::Expired).revision;
+        return Err(Failure::SessionExpired {
+            session: id,
+            reason: EndReason::Expired,
+            revision,
+        });
+    }
+    Ok(run.session(id).expect("it was just seen"))
+}
+
+/// The same for a session that a command names and that does not ask itself: then it is a thing that is missing.
+pub(crate) fn alive_by_name<'a>(run: &'a mut Run<'_>, id: SessionId) -> Result<&'a SessionRow, Failure> {
+    alive(run, id).map_err(|failure| match failure {
+        Failure::SessionUnknown { session } => Failure::NotFound {
+            what: Missing::Session(session),
+        },
+        other => other,
+    })
+}
+
+/// The end of a session.
+pub(crate) struct SessionEnd {
+    /// The one revision of the end and of what went with it.
+    pub(crate) revision: u64,
+    /// Keys that went with it. Those of deleted caches were gone for every reader and do not count.
+    pub(crate) removed: u64,
+}
+
+/// Ends an open session: everything that it owns goes in one step, under one revision.
+pub(crate) fn end(run: &mut Run<'_>, id: SessionId, reason: EndReason) -> SessionEnd {
+    let revision = run.consume_revision();
+    let reason_of_keys = if reason == EndReason::Expired {
+        EndReason::Session
+    } else {
+        reason
+    };
+    let mut removed = 0;
+    for (incarnation, key) in owned(run.table, id, usize::MAX) {
+        run.table.delete(&keyspace::owned(id, incarnation, &key));
+        let key_row_key = keyspace::key(incarnation, &key);
+        let key_row: KeyRow = keyspace::read(run.table, &key_row_key).expect("what a session owns exists");
+        if let Some(deadline) = key_row.deadline {
+            run.memory
+                .deadlines
+                .remove(deadline, Item::Key(incarnation, key.clone()));
+        }
+        run.table.delete(&key_row_key);
+        if run.table.get(&keyspace::live(incarnation)).is_some() {
+            removed += 1;
+            let kind = ChangeKind::Removed { reason: reason_of_keys };
+            let previous_version = Some(key_row.version);
+            run.effects.push(Effect::Changed(Change {
+                revision,
+                incarnation,
+                key,
+                kind,
+                previous_version,
+            }));
+        }
+    }
+    let forget_at = run.now + SESSION_RESULTS_KEPT;
+    let row = run.session_mut(id).expect("only a known session is ended");
+    let had_ended = row.ended.replace(Ended { reason, revision });
+    assert!(had_ended.is_none(), "a session ends once");
+    let old = std::mem::replace(&mut row.deadline, forget_at);
+    row.owned = 0;
+    run.memory.deadlines.remove(old, Item::Session(id));
+    run.memory.deadlines.insert(forget_at, Item::EndedSession(id));
+    run.effects.push(Effect::SessionEnded {
+        session: id,
+        reason,
+        revision,
+    });
+    SessionEnd { revision, removed }
+}
+
+/// Forgets an ended session with its results.
+pub(crate) fn forget(run: &mut Run<'_>, id: SessionId) {
+    let row = run.session(id).expect("only a known session is forgotten").clone();
+    let mut results = Vec::new();
+    let from = keyspace::results_of(id);
+    let to = prefix_end(&from).expect("a kind byte is below 255");
+    run.table.scan(&from, &to, &mut |key, _| {
+        results.push(key.to_vec());
+        Visit::Continue(())
+    });
+    for result in results {
+        run.table.delete(&result);
+    }
+    run.memory.deadlines.remove(row.deadline, Item::EndedSession(id));
+    run.memory.sessions -= 1;
+    run.table.delete(&keyspace::nonce(row.nonce));
+    run.table.delete(&keyspace::session_of(&row.namespace, id));
+    run.sessions.set(id, None);
+}
+
+/// How many keys a session owns.
+pub(crate) fn owned_count(run: &mut Run<'_>, id: SessionId) -> usize {
+    run.session(id).map_or(0, |row| row.owned as usize)
+}
+
+/// How many results a session keeps.
+pub(crate) fn kept_count(run: &mut Run<'_>, id: SessionId) -> usize {
+    run.session(id).map_or(0, |row| row.kept as usize)
+}
+
+/// The first `limit` things that a session owns, in order.
+pub(crate) fn owned(table: &(impl TableRead + ?Sized), id: SessionId, limit: usize) -> Vec<(Incarnation, Bytes)> {
+    let from = keyspace::owned_by(id);
+    let to = prefix_end(&from).expect("a kind byte is below 255");
+    let mut owned = Vec::new();
+    table.scan(&from, &to, &mut |key, _| {
+        if owned.len() == limit {
+            return Visit::Break(());
+        }
+        owned.push((
+            Incarnation(keyspace::number_at(key, 9)),
+            Bytes::copy_from_slice(&key[17..]),
+        ));
+        Visit::Continue(())
+    });
+    owned
+}
+
+/// How long an open session lives from `now`: `None` for one without a TTL, nothing once it has ended.
+pub(crate) fn remaining_of(table: &(impl TableRead + ?Sized), id: SessionId, now: Timestamp) -> Option<Span> {
+    remaining(load(table, id).as_ref(), now)
+}
+
+/// The same as of the entry that is being applied.
+pub(crate) fn remaining_in(run: &mut Run<'_>, id: SessionId) -> Option<Span> {
+    let now = run.now;
+    remaining(run.session(id), now)
+}
+
+fn remaining(row: Option<&SessionRow>, now: Timestamp) -> Option<Span> {
+    match row {
+        Some(row) if row.ended.is_none() => row.ttl.map(|_| row.deadline.remaining_at(now)),
+        _ => Some(Span(0)),
+    }
+}
+
+/// The session's row as the table has it. While an entry is applied, ask [`Run::session`].
+pub(crate) fn load(table: &(impl TableRead + ?Sized), id: SessionId) -> Option<SessionRow> {
+    keyspace::read(table, &keyspace::session(id))
+}

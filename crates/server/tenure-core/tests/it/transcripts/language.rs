@@ -1,0 +1,715 @@
+//! The little language of transcripts: what a line means, and playing it on a machine.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tenure_core::codec;
+use tenure_core::command::{Acknowledged, CacheSettings, Command, Entry, Guard, Origin, Request, SystemCommand};
+use tenure_core::ids::{Namespace, Nonce, ObjectName, OneShotId, Secret, SessionId, SessionRef};
+use tenure_core::limits::{BLOCK_REVISIONS, ENTRY_COMMANDS_MAX};
+use tenure_core::machine::{Applied, GroupKind};
+use tenure_core::query::Query;
+use tenure_core::response::{Done, Response};
+use tenure_core::table::{Table, TableRead};
+use tenure_core::time::{Span, Timestamp};
+
+use super::render::{Names, render_applied, render_found, render_summary};
+use crate::lab::{Lab, export, import, secret_of, with_wrong_secret};
+
+type Outcome<T> = Result<T, String>;
+
+/// A transcript being played.
+pub(super) struct Script {
+    lab: Lab,
+    stamp: Timestamp,
+    names: Names,
+    draft: Option<Draft>,
+    output: String,
+}
+
+/// The entry between `entry` and `end`.
+#[derive(Default)]
+struct Draft {
+    keep_alives: Vec<SessionRef>,
+    requests: Vec<Request>,
+    /// For each request the local name that an opening gives to its session.
+    opened: Vec<Option<String>>,
+}
+
+/// One line, word by word.
+struct Words<'a> {
+    line: &'a str,
+    words: std::collections::VecDeque<&'a str>,
+}
+
+impl Script {
+    pub(super) fn new() -> Script {
+        Script {
+            lab: Lab::empty(GroupKind::Home),
+            stamp: Timestamp(0),
+            names: Names::default(),
+            draft: None,
+            output: String::new(),
+        }
+    }
+
+    /// Plays the lines of a block and returns its output.
+    pub(super) fn play(&mut self, lines: &[&str]) -> Outcome<String> {
+        for line in lines {
+            let mut words = Words {
+                line,
+                words: line.split_whitespace().collect(),
+            };
+            self.line(&mut words)
+                .and_then(|()| words.done())
+                .map_err(|error| format!("in the line {line:?}: {error}"))?;
+        }
+        if self.draft.is_some() {
+            return Err("entry without end".to_owned());
+        }
+        Ok(std::mem::take(&mut self.output))
+    }
+
+    /// What holds at the end of every transcript: the state survives a restart and a snapshot.
+    pub(super) fn finish(&mut self) {
+        self.lab.reopen();
+        self.lab.check_memory();
+        let bytes = self.lab.snapshot();
+        assert_eq!(
+            export(&import(&bytes)),
+            bytes,
+            "export, import, export is a fixed point"
+        );
+    }
+
+    fn line(&mut self, words: &mut Words<'_>) -> Outcome<()> {
+        match words.peek() {
+            Some("group") => {
+                words.next()?;
+                let kind = match words.next()? {
+                    "system" => GroupKind::System,
+                    "home" => GroupKind::Home,
+                    other => return Err(format!("no group is called {other}")),
+                };
+                self.lab = Lab::empty(kind);
+            }
+            Some("at") => {
+                words.next()?;
+                self.stamp = Timestamp(span(words.next()?)?.0);
+            }
+            Some("tick") => {
+                words.next()?;
+                if let Some(ahead) = words.words.pop_front() {
+                    self.stamp = self.lab.machine.time().max(self.stamp) + span(ahead)?;
+                }
+                self.tick();
+            }
+            Some("entry") => {
+                words.next()?;
+                self.draft = Some(Draft::default());
+            }
+            Some("end") => {
+                words.next()?;
+                let draft = self.draft.take().ok_or("end without entry")?;
+                self.apply(draft);
+            }
+            Some("keepalive") => {
+                words.next()?;
+                let session = self.session(words)?;
+                match &mut self.draft {
+                    Some(draft) => draft.keep_alives.push(session),
+                    None => self.apply(Draft {
+                        keep_alives: vec![session],
+                        ..Draft::default()
+                    }),
+                }
+            }
+            Some("fill") => self.fill(words)?,
+            Some("leave") => {
+                words.next()?;
+                let left = words.number()?;
+                words.expect("revisions")?;
+                leave_revisions(&mut self.lab, left);
+            }
+            Some("status") => {
+                words.next()?;
+                self.status();
+            }
+            Some("reopen") => {
+                words.next()?;
+                self.lab.reopen();
+                self.lab.check_memory();
+                self.say("the same");
+            }
+            Some("snapshot") => {
+                words.next()?;
+                let bytes = self.lab.snapshot();
+                self.lab.table = import(&bytes);
+                self.lab.reopen();
+                assert_eq!(self.lab.snapshot(), bytes, "export, import, export is a fixed point");
+                self.say("the same");
+            }
+            Some(first) if QUERIES.contains(&first) => {
+                let query = self.query(words)?;
+                let found = self.lab.query(&query);
+                let text = render_found(&self.names, &found);
+                self.output.push_str(&text);
+            }
+            _ => self.requests(words)?,
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, line: &str) {
+        self.output.push_str(line);
+        self.output.push('\n');
+    }
+
+    fn tick(&mut self) {
+        let applied = self.lab.apply(&Entry {
+            stamp: self.stamp,
+            keep_alives: Vec::new(),
+            requests: Vec::new(),
+        });
+        let text = render_applied(&self.names, &applied);
+        let nothing = if text.is_empty() { " nothing" } else { "" };
+        self.say(&format!("at {}:{nothing}", super::render::time(applied.time.0)));
+        self.output.push_str(&text);
+    }
+
+    fn apply(&mut self, draft: Draft) {
+        let applied = self.lab.apply(&Entry {
+            stamp: self.stamp,
+            keep_alives: draft.keep_alives,
+            requests: draft.requests,
+        });
+        self.learn(&draft.opened, &applied);
+        let text = render_applied(&self.names, &applied);
+        self.output.push_str(&text);
+    }
+
+    /// Takes note of the names that answers gave to things.
+    fn learn(&mut self, opened: &[Option<String>], applied: &Applied) {
+        for (answer, name) in applied.answers.iter().zip(opened) {
+            match (&answer.response, name) {
+                (Response::Done(Done::SessionOpened { id, secret, .. }), Some(name)) => {
+                    self.names.name_session(
+                        name,
+                        SessionRef {
+                            id: *id,
+                            secret: *secret,
+                        },
+                    );
+                }
+                (Response::Done(Done::CacheCreated { record, .. }), _) => self.names.name_life(record),
+                _ => {}
+            }
+        }
+    }
+
+    /// One request, or a numbered row of equal ones.
+    fn requests(&mut self, words: &mut Words<'_>) -> Outcome<()> {
+        let origins = self.origins(words)?;
+        let (command, name) = self.command(words)?;
+        if origins.len() == 1 || self.draft.is_some() {
+            for origin in origins {
+                let request = origin.with(command.clone());
+                match &mut self.draft {
+                    Some(draft) => {
+                        draft.requests.push(request);
+                        draft.opened.push(name.clone());
+                    }
+                    None => self.apply(Draft {
+                        keep_alives: Vec::new(),
+                        requests: vec![request],
+                        opened: vec![name.clone()],
+                    }),
+                }
+            }
+            return Ok(());
+        }
+        let requests = origins.into_iter().map(|origin| origin.with(command.clone())).collect();
+        self.many(requests);
+        Ok(())
+    }
+
+    fn many(&mut self, requests: Vec<Request>) {
+        let applied = self.lab.run_many(self.stamp, requests);
+        let text = render_summary(&self.names, &applied);
+        self.output.push_str(&text);
+    }
+
+    /// `fill CACHE PREFIX COUNT [ttl=] [owner=] [value=]`: that many new keys, in entries of the largest size.
+    fn fill(&mut self, words: &mut Words<'_>) -> Outcome<()> {
+        words.next()?;
+        let cache = cache(words.next()?)?;
+        let prefix = words.next()?;
+        let count = words.number()?;
+        let options = self.options(words)?;
+        let requests = (0..count)
+            .map(|number| Request {
+                origin: Origin::Anonymous,
+                command: Command::Put {
+                    cache: cache.clone(),
+                    key: Bytes::from(format!("{prefix}{number:04}")),
+                    value: options.value.clone().unwrap_or_else(|| Bytes::from_static(b"v")),
+                    ttl: options.ttl,
+                    guard: None,
+                    owner: options.owner,
+                },
+            })
+            .collect::<Vec<_>>();
+        assert!(
+            count as usize <= 16 * ENTRY_COMMANDS_MAX,
+            "that is enough for any bound"
+        );
+        self.many(requests);
+        Ok(())
+    }
+
+    fn status(&mut self) {
+        let machine = &self.lab.machine;
+        let mut line = format!(
+            "revision {}, time {}",
+            machine.revision(),
+            super::render::time(machine.time().0)
+        );
+        match machine.next_deadline() {
+            Some(next) => line.push_str(&format!(", next deadline {}", super::render::time(next.0))),
+            None => line.push_str(", no deadline to wait for"),
+        }
+        if machine.wants_block() {
+            line.push_str(", wants a block");
+        }
+        self.say(&line);
+    }
+
+    /// `as S #SEQ [ack<N] [ack=N,N]`, `oneshot ID not-after=T`, or nothing.
+    fn origins(&mut self, words: &mut Words<'_>) -> Outcome<Vec<Identity>> {
+        match words.peek() {
+            Some("as") => {
+                words.next()?;
+                let session = self.session(words)?;
+                let seqs = words.next()?.strip_prefix('#').ok_or("a number like #1 is missing")?;
+                let seqs = range(seqs)?;
+                let acknowledged = acknowledgements(words)?;
+                Ok(seqs
+                    .map(|seq| Identity::Numbered {
+                        session,
+                        seq,
+                        acknowledged: acknowledged.clone(),
+                    })
+                    .collect())
+            }
+            Some("oneshot") => {
+                words.next()?;
+                let ids = range(words.next()?)?;
+                let not_after = words.option("not-after").ok_or("not-after= is missing")?;
+                let not_after = Timestamp(span(not_after)?.0);
+                Ok(ids
+                    .map(|id| Identity::OneShot {
+                        id: OneShotId(u128::from(id)),
+                        not_after,
+                    })
+                    .collect())
+            }
+            _ => Ok(vec![Identity::Anonymous]),
+        }
+    }
+
+    fn command(&mut self, words: &mut Words<'_>) -> Outcome<(Command, Option<String>)> {
+        let command = match words.next()? {
+            "block" => Command::TakeBlock {
+                first: (words.number()? - 1) * BLOCK_REVISIONS + 1,
+            },
+            "open" => {
+                let name = words.next()?.to_owned();
+                let nonce = u128::from(
+                    words
+                        .option("nonce")
+                        .ok_or("nonce= is missing")?
+                        .parse::<u64>()
+                        .map_err(|error| error.to_string())?,
+                );
+                let ttl = words.option("ttl").map(span).transpose()?;
+                let label = words.option("label").unwrap_or(&name).to_owned();
+                let command = Command::OpenSession {
+                    nonce: Nonce(nonce),
+                    secret: words
+                        .option("secret")
+                        .map(|secret| secret.parse().map(Secret))
+                        .transpose()
+                        .map_err(|_| "a secret is a number")?
+                        .unwrap_or_else(|| secret_of(nonce)),
+                    ttl,
+                    label,
+                    namespace: namespace("acme/prod")?,
+                };
+                return Ok((command, Some(name)));
+            }
+            "close" => {
+                let forced = words.peek() == Some("forced");
+                if forced {
+                    words.next()?;
+                }
+                let session = self.session(words)?;
+                Command::CloseSession {
+                    session: session.id,
+                    secret: (!forced).then_some(session.secret),
+                }
+            }
+            "ack" => Command::Acknowledge {
+                session: self.session(words)?,
+                acknowledged: acknowledgements(words)?,
+            },
+            "cache" => match words.next()? {
+                "create" => Command::CreateCache {
+                    name: cache(words.next()?)?,
+                    settings: CacheSettings {
+                        replication: words
+                            .option("replication")
+                            .map_or(Ok(1), str::parse)
+                            .map_err(|_| "replication is a number")?,
+                    },
+                },
+                "delete" => Command::DeleteCache {
+                    name: cache(words.next()?)?,
+                },
+                other => return Err(format!("nothing is known of cache {other}")),
+            },
+            "put" => {
+                let (cache, key) = (cache(words.next()?)?, bytes(words.next()?)?);
+                let value = bytes(words.next()?)?;
+                let options = self.options(words)?;
+                Command::Put {
+                    cache,
+                    key,
+                    value,
+                    ttl: options.ttl,
+                    guard: options.guard,
+                    owner: options.owner,
+                }
+            }
+            "delete" => {
+                let (cache, key) = (cache(words.next()?)?, bytes(words.next()?)?);
+                let guard = self.options(words)?.guard;
+                Command::Delete { cache, key, guard }
+            }
+            "touch" => {
+                let (cache, key) = (cache(words.next()?)?, bytes(words.next()?)?);
+                let options = self.options(words)?;
+                Command::Touch {
+                    cache,
+                    key,
+                    ttl: options.ttl.ok_or("ttl= is missing")?,
+                    guard: options.guard,
+                }
+            }
+            "system" => Command::System(system(words)?),
+            other => return Err(format!("no command is called {other}")),
+        };
+        Ok((command, None))
+    }
+
+    fn query(&mut self, words: &mut Words<'_>) -> Outcome<Query> {
+        Ok(match words.next()? {
+            "get" => Query::Get {
+                cache: cache(words.next()?)?,
+                key: bytes(words.next()?)?,
+            },
+            "list" => Query::List {
+                cache: cache(words.next()?)?,
+                prefix: words.option("prefix").map_or(Ok(Bytes::new()), bytes)?,
+                after: words.option("after").map(bytes).transpose()?,
+                limit: words
+                    .option("limit")
+                    .map_or(Ok(1_000), str::parse)
+                    .map_err(|_| "limit is a number")?,
+            },
+            "show" => Query::Cache(cache(words.next()?)?),
+            "caches" => Query::Caches(namespace(words.words.pop_front().unwrap_or("acme/prod"))?),
+            "session" => Query::Session(self.session(words)?.id),
+            "sessions" => Query::Sessions {
+                namespace: namespace(words.option("namespace").unwrap_or("acme/prod"))?,
+                after: match words.option("after") {
+                    Some(name) => Some(self.names.session(name)?.id),
+                    None => None,
+                },
+                limit: words
+                    .option("limit")
+                    .map_or(Ok(1_000), str::parse)
+                    .map_err(|_| "limit is a number")?,
+            },
+            "home" => Query::Home(namespace(words.next()?)?),
+            "namespaces" => Query::Namespaces,
+            "nodes" => Query::Nodes,
+            _ => Query::Cluster,
+        })
+    }
+
+    fn session(&self, words: &mut Words<'_>) -> Outcome<SessionRef> {
+        self.session_called(words.next()?)
+    }
+
+    /// A name, `NAME!wrong` for the same session with a wrong secret, or `s-7` for one that is not named.
+    fn session_called(&self, word: &str) -> Outcome<SessionRef> {
+        if let Some(number) = word.strip_prefix("s-") {
+            let number = number.parse().map_err(|_| "s- and a number")?;
+            return Ok(SessionRef {
+                id: SessionId(number),
+                secret: Secret(0),
+            });
+        }
+        match word.strip_suffix("!wrong") {
+            Some(name) => Ok(with_wrong_secret(self.names.session(name)?)),
+            None => self.names.session(word),
+        }
+    }
+
+    fn options(&self, words: &mut Words<'_>) -> Outcome<Options> {
+        let guards = [
+            words.flag("if-absent").then_some(Guard::Absent),
+            words.flag("if-present").then_some(Guard::Present),
+            words.option("if-version").map(number).transpose()?.map(Guard::Version),
+            words.option("if-value").map(bytes).transpose()?.map(Guard::Value),
+            words.option("if-token").map(number).transpose()?.map(Guard::Created),
+        ];
+        Ok(Options {
+            value: words.option("value").map(bytes).transpose()?,
+            ttl: words.option("ttl").map(span).transpose()?,
+            guard: guards.into_iter().flatten().next(),
+            owner: words
+                .option("owner")
+                .map(|name| self.session_called(name))
+                .transpose()?,
+        })
+    }
+}
+
+/// Words that begin a read.
+const QUERIES: [&str; 10] = [
+    "get",
+    "list",
+    "show",
+    "caches",
+    "session",
+    "sessions",
+    "home",
+    "namespaces",
+    "nodes",
+    "cluster",
+];
+
+struct Options {
+    value: Option<Bytes>,
+    ttl: Option<Span>,
+    guard: Option<Guard>,
+    owner: Option<SessionRef>,
+}
+
+/// An identity that is still without its command.
+enum Identity {
+    Anonymous,
+    OneShot {
+        id: OneShotId,
+        not_after: Timestamp,
+    },
+    Numbered {
+        session: SessionRef,
+        seq: u64,
+        acknowledged: Acknowledged,
+    },
+}
+
+impl Identity {
+    fn with(self, command: Command) -> Request {
+        let fingerprint = codec::fingerprint(&command);
+        let origin = match self {
+            Identity::Anonymous => Origin::Anonymous,
+            Identity::OneShot { id, not_after } => Origin::OneShot {
+                id,
+                not_after,
+                fingerprint,
+            },
+            Identity::Numbered {
+                session,
+                seq,
+                acknowledged,
+            } => Origin::Session {
+                session,
+                seq,
+                acknowledged,
+                fingerprint,
+            },
+        };
+        Request { origin, command }
+    }
+}
+
+impl<'a> Words<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.words.front().copied()
+    }
+
+    fn next(&mut self) -> Outcome<&'a str> {
+        self.words.pop_front().ok_or_else(|| "a word is missing".to_owned())
+    }
+
+    fn number(&mut self) -> Outcome<u64> {
+        number(self.next()?)
+    }
+
+    fn expect(&mut self, word: &str) -> Outcome<()> {
+        let found = self.next()?;
+        if found == word {
+            Ok(())
+        } else {
+            Err(format!("{word} is missing before {found}"))
+        }
+    }
+
+    /// Takes `name=value` from anywhere in the rest of the line.
+    fn option(&mut self, name: &str) -> Option<&'a str> {
+        let at = self
+            .words
+            .iter()
+            .position(|word| word.strip_prefix(name).is_some_and(|rest| rest.starts_with('=')))?;
+        self.words.remove(at).map(|word| &word[name.len() + 1..])
+    }
+
+    fn flag(&mut self, name: &str) -> bool {
+        let at = self.words.iter().position(|word| *word == name);
+        at.is_some_and(|at| self.words.remove(at).is_some())
+    }
+
+    fn done(&self) -> Outcome<()> {
+        match self.peek() {
+            None => Ok(()),
+            Some(word) => Err(format!("{word} means nothing here: {}", self.line)),
+        }
+    }
+}
+
+fn system(words: &mut Words<'_>) -> Outcome<SystemCommand> {
+    Ok(match words.next()? {
+        "found" => SystemCommand::Found {
+            cluster: words
+                .option("cluster")
+                .map_or(Ok(0), str::parse)
+                .map_err(|_| "cluster is a number")?,
+            home_groups: words
+                .option("homes")
+                .map_or(Ok(1), str::parse)
+                .map_err(|_| "homes is a number")?,
+        },
+        "node" => SystemCommand::AddNode {
+            folder: words
+                .option("folder")
+                .map_or(Ok(0), str::parse)
+                .map_err(|_| "folder is a number")?,
+            address: words.option("address").unwrap_or_default().to_owned(),
+        },
+        "namespace" => SystemCommand::AssignNamespace {
+            namespace: namespace(words.next()?)?,
+        },
+        "reserve" => SystemCommand::ReserveBlock,
+        other => return Err(format!("no system command is called {other}")),
+    })
+}
+
+fn acknowledgements(words: &mut Words<'_>) -> Outcome<Acknowledged> {
+    let mut acknowledged = Acknowledged::default();
+    while let Some(rest) = words.peek().and_then(|word| word.strip_prefix("ack")) {
+        if let Some(below) = rest.strip_prefix('<') {
+            acknowledged.below = number(below)?;
+        } else if let Some(seqs) = rest.strip_prefix('=') {
+            for seq in seqs.split(',') {
+                acknowledged.also.extend(stepped(seq)?);
+            }
+        } else {
+            break;
+        }
+        words.next()?;
+    }
+    Ok(acknowledged)
+}
+
+/// `7`, `3..9` (both ends inclusive) or `3..9/2` (every second).
+fn stepped(text: &str) -> Outcome<Vec<u64>> {
+    let (seqs, step) = match text.split_once('/') {
+        Some((seqs, step)) => (seqs, number(step)?),
+        None => (text, 1),
+    };
+    Ok(range(seqs)?.step_by(step as usize).collect())
+}
+
+/// `7` or `3..9`, both ends inclusive.
+fn range(text: &str) -> Outcome<std::ops::RangeInclusive<u64>> {
+    match text.split_once("..") {
+        Some((first, last)) => Ok(number(first)?..=number(last)?),
+        None => number(text).map(|one| one..=one),
+    }
+}
+
+fn number(text: &str) -> Outcome<u64> {
+    text.parse().map_err(|_| format!("{text} is no number"))
+}
+
+fn span(text: &str) -> Outcome<Span> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or("a unit is missing")?;
+    let (amount, unit) = text.split_at(at);
+    let amount = number(amount)?;
+    Ok(match unit {
+        "us" => Span::from_micros(amount),
+        "ms" => Span::from_millis(amount),
+        "s" => Span::from_secs(amount),
+        "m" => Span::from_secs(60 * amount),
+        "h" => Span::from_secs(3_600 * amount),
+        other => return Err(format!("no unit of time is called {other}")),
+    })
+}
+
+/// The word itself, or `x*5000` for a long one.
+fn bytes(text: &str) -> Outcome<Bytes> {
+    match text.split_once('*') {
+        Some((part, times)) => Ok(Bytes::from(part.repeat(number(times)? as usize))),
+        None => Ok(Bytes::copy_from_slice(text.as_bytes())),
+    }
+}
+
+/// `leases` in `acme/prod`, or a full name.
+fn cache(text: &str) -> Outcome<ObjectName> {
+    match text.rsplit_once('/') {
+        Some((space, name)) => Ok(ObjectName {
+            namespace: namespace(space)?,
+            name: name.to_owned(),
+        }),
+        None => cache(&format!("acme/prod/{text}")),
+    }
+}
+
+fn namespace(text: &str) -> Outcome<Namespace> {
+    let (tenant, name) = text.split_once('/').ok_or("a namespace is tenant/name")?;
+    Ok(Namespace {
+        tenant: tenant.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+/// Writes the row of revisions as if all but so many of them had been consumed.
+fn leave_revisions(lab: &mut Lab, left: u64) {
+    #[derive(Serialize, Deserialize)]
+    struct Revisions {
+        last: u64,
+        next: u64,
+        end: u64,
+        waiting: Vec<u64>,
+        top: u64,
+    }
+    let row = lab.table.get(b"R").expect("a block was taken");
+    let mut revisions: Revisions = postcard::from_bytes(&row[1..]).expect("the row has this form");
+    revisions.next = revisions.end - left;
+    revisions.last = revisions.next - 1;
+    let row = postcard::to_extend(&revisions, vec![row[0]]).expect("plain data always encodes");
+    lab.table.put(b"R".to_vec(), Bytes::from(row));
+    lab.reopen();
+}

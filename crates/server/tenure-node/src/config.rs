@@ -1,0 +1,107 @@
+//! What a node is told before it starts. A setting is a question that we did not answer: there are few.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// How many home groups a cluster has that was founded by `dev`.
+pub const HOME_GROUPS_DEV: u32 = 1;
+/// How many home groups a cluster has that was founded by `start`.
+pub const HOME_GROUPS_START: u32 = 8;
+/// No cluster has more home groups: each costs every node memory and heartbeats.
+pub const HOME_GROUPS_MAX: u32 = 1_024;
+
+/// What a node is told before it starts.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The folder that holds everything that it must not forget.
+    pub data_dir: PathBuf,
+    /// The one address: gRPC, HTTP and node to node. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where others reach it, if that is not where it listens.
+    pub advertise: Option<String>,
+    /// How many home groups to found a cluster with. Without effect on a folder in use.
+    pub home_groups: u32,
+    /// Allows an address that other machines reach although nothing there is authenticated or encrypted.
+    pub insecure: bool,
+}
+
+/// A node cannot start with these settings. Nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Whoever reaches the address could do anything.
+    #[error(
+        "{listen} can be reached from other machines, and there is no authentication yet: listen on 127.0.0.1, or say --insecure"
+    )]
+    NotLoopback {
+        /// The address.
+        listen: SocketAddr,
+    },
+    /// The number of home groups is out of bounds.
+    #[error("home_groups is {asked}: it must be from 1 to {HOME_GROUPS_MAX}")]
+    HomeGroups {
+        /// What was asked for.
+        asked: u32,
+    },
+}
+
+impl NodeConfig {
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the remedy.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !self.listen.ip().is_loopback() && !self.insecure {
+            return Err(ConfigError::NotLoopback { listen: self.listen });
+        }
+        if !(1..=HOME_GROUPS_MAX).contains(&self.home_groups) {
+            return Err(ConfigError::HomeGroups {
+                asked: self.home_groups,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(listen: &str, insecure: bool) -> NodeConfig {
+        NodeConfig {
+            data_dir: PathBuf::from("unused"),
+            listen: listen.parse().expect("a socket address"),
+            advertise: None,
+            home_groups: HOME_GROUPS_DEV,
+            insecure,
+        }
+    }
+
+    #[test]
+    fn an_address_beyond_loopback_needs_the_word_insecure() {
+        assert_eq!(config("127.0.0.1:0", false).check(), Ok(()));
+        assert_eq!(config("[::1]:0", false).check(), Ok(()));
+        assert!(matches!(
+            config("0.0.0.0:0", false).check(),
+            Err(ConfigError::NotLoopback { .. })
+        ));
+        assert!(matches!(
+            config("10.1.2.3:7400", false).check(),
+            Err(ConfigError::NotLoopback { .. })
+        ));
+        assert_eq!(config("0.0.0.0:0", true).check(), Ok(()));
+    }
+
+    #[test]
+    fn the_number_of_home_groups_is_bounded() {
+        let mut settings = config("127.0.0.1:0", false);
+        settings.home_groups = 0;
+        assert_eq!(settings.check(), Err(ConfigError::HomeGroups { asked: 0 }));
+        settings.home_groups = HOME_GROUPS_MAX + 1;
+        assert_eq!(
+            settings.check(),
+            Err(ConfigError::HomeGroups {
+                asked: HOME_GROUPS_MAX + 1
+            })
+        );
+    }
+}

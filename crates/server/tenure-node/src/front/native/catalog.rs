@@ -1,0 +1,135 @@
+//! The catalog: create, list, look at and delete caches.
+
+use tenure_api::v1::{self, WireError};
+use tenure_core::command::{CacheSettings, Command};
+use tenure_core::query::{Found, Query};
+use tenure_core::response::{Done, Response};
+
+use super::error::{of_failure, of_service};
+use super::handler::{Call, unexpected};
+use super::{decode, encode};
+use crate::service::{Reading, unexpected as unexpected_find};
+
+/// Copies that are wished for if the request does not say.
+const REPLICATION_DEFAULT: u32 = 3;
+/// No cache may wish for more.
+const REPLICATION_MAX: u32 = 7;
+/// Copies that there are: this is a cluster of one node.
+const COPIES: u32 = 1;
+const NOT_IN_THIS_VERSION: &str = "not in this version";
+
+pub(super) async fn create_cache(
+    call: &Call<'_>,
+    request: v1::CreateCacheRequest,
+) -> Result<v1::CreateCacheReply, WireError> {
+    let name = decode::cache(request.scope.as_ref(), &request.name)?;
+    let namespace = name.namespace.clone();
+    let settings = settings(&request)?;
+    // With its first object a namespace comes into being.
+    call.service
+        .make_home(&namespace, call.deadline(request.timeout_ms))
+        .await
+        .map_err(of_service)?;
+    let command = Command::CreateCache { name, settings };
+    let (group, answer) = call
+        .submit(&namespace, request.request, command, request.timeout_ms)
+        .await?;
+    let (verdict, existed) = match &answer.response {
+        Response::Done(Done::CacheCreated { record, existed }) => (
+            v1::create_cache_reply::Verdict::Done(encode::cache_info(record, COPIES)),
+            *existed,
+        ),
+        Response::Refused(refusal) => (
+            v1::create_cache_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
+            true,
+        ),
+        Response::Failed(failure) => return Err(of_failure(failure.clone())),
+        Response::Done(other) => return Err(unexpected(other)),
+    };
+    let header = encode::header_of_answer(group, &answer);
+    Ok(v1::CreateCacheReply {
+        header,
+        repeated: answer.repeated,
+        verdict: Some(verdict),
+        existed,
+    })
+}
+
+pub(super) async fn list_caches(
+    call: &Call<'_>,
+    request: v1::ListCachesRequest,
+) -> Result<v1::ListCachesReply, WireError> {
+    let namespace = decode::namespace(request.scope.as_ref())?;
+    let query = Query::Caches(namespace.clone());
+    let (group, read) = call
+        .query(&namespace, &query, Reading::Linearizable, request.timeout_ms)
+        .await?;
+    let Found::Caches(caches) = &read.found else {
+        return Err(of_service(unexpected_find(&read.found)));
+    };
+    let caches = caches.iter().map(|record| encode::cache_info(record, COPIES));
+    Ok(v1::ListCachesReply {
+        header: encode::header_of_read(group, &read),
+        caches: caches.collect(),
+    })
+}
+
+pub(super) async fn get_cache(call: &Call<'_>, request: v1::GetCacheRequest) -> Result<v1::GetCacheReply, WireError> {
+    let name = decode::cache(request.scope.as_ref(), &request.name)?;
+    let namespace = name.namespace.clone();
+    let (group, read) = call
+        .query(
+            &namespace,
+            &Query::Cache(name),
+            Reading::Linearizable,
+            request.timeout_ms,
+        )
+        .await?;
+    let Found::Cache(record) = &read.found else {
+        return Err(of_service(unexpected_find(&read.found)));
+    };
+    let cache = Some(encode::cache_info(record, COPIES));
+    Ok(v1::GetCacheReply {
+        header: encode::header_of_read(group, &read),
+        cache,
+    })
+}
+
+pub(super) async fn delete_cache(
+    call: &Call<'_>,
+    request: v1::DeleteCacheRequest,
+) -> Result<v1::DeleteCacheReply, WireError> {
+    let name = decode::cache(request.scope.as_ref(), &request.name)?;
+    let namespace = name.namespace.clone();
+    let command = Command::DeleteCache { name };
+    let (group, answer) = call
+        .submit(&namespace, request.request, command, request.timeout_ms)
+        .await?;
+    match &answer.response {
+        Response::Done(Done::CacheDeleted { revision }) => Ok(v1::DeleteCacheReply {
+            header: encode::header_of_answer(group, &answer),
+            repeated: answer.repeated,
+            revision: *revision,
+        }),
+        Response::Failed(failure) => Err(of_failure(failure.clone())),
+        Response::Done(other) => Err(unexpected(other)),
+        Response::Refused(refusal) => Err(WireError::internal(format!("a deletion was refused: {refusal:?}"))),
+    }
+}
+
+fn settings(request: &v1::CreateCacheRequest) -> Result<CacheSettings, WireError> {
+    if request.shards.is_some_and(|shards| shards != 1) {
+        return Err(WireError::invalid("shards", NOT_IN_THIS_VERSION));
+    }
+    if request.consistency() == v1::Consistency::Leader {
+        return Err(WireError::invalid("consistency", NOT_IN_THIS_VERSION));
+    }
+    let replication = request.replication.unwrap_or(REPLICATION_DEFAULT);
+    if !(1..=REPLICATION_MAX).contains(&replication) {
+        return Err(WireError::invalid(
+            "replication",
+            format!("from 1 to {REPLICATION_MAX}"),
+        ));
+    }
+    Ok(CacheSettings { replication })
+}

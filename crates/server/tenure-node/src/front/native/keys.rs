@@ -1,0 +1,158 @@
+//! Keys: put, get, delete, touch, list.
+
+use tenure_api::v1::{self, WireError};
+use tenure_core::command::Command;
+use tenure_core::query::{Found, Query};
+use tenure_core::response::{Done, Response};
+
+use super::error::{of_failure, of_service};
+use super::handler::{Call, unexpected};
+use super::{decode, encode};
+use crate::service::{Reading, unexpected as unexpected_find};
+
+pub(super) async fn put(call: &Call<'_>, request: v1::PutRequest) -> Result<v1::PutReply, WireError> {
+    let cache = decode::cache(request.scope.as_ref(), &request.cache)?;
+    let namespace = cache.namespace.clone();
+    let command = Command::Put {
+        cache,
+        key: decode::key(request.key)?,
+        value: decode::value(request.value)?,
+        ttl: request.ttl_ms.map(decode::key_ttl).transpose()?,
+        guard: decode::guard(request.guard)?,
+        owner: request
+            .owner
+            .as_ref()
+            .map(|owner| decode::session("owner", owner))
+            .transpose()?,
+    };
+    let (group, answer) = call
+        .submit(&namespace, request.request, command, request.timeout_ms)
+        .await?;
+    let verdict = match &answer.response {
+        Response::Done(Done::Put { version, created }) => v1::put_reply::Verdict::Done(v1::PutDone {
+            version: *version,
+            created: *created,
+        }),
+        Response::Refused(refusal) => v1::put_reply::Verdict::Refused(encode::refusal(refusal, 1)),
+        Response::Failed(failure) => return Err(of_failure(failure.clone())),
+        Response::Done(other) => return Err(unexpected(other)),
+    };
+    Ok(v1::PutReply {
+        header: encode::header_of_answer(group, &answer),
+        repeated: answer.repeated,
+        remaining_us: answer.remaining.map(|remaining| remaining.0),
+        verdict: Some(verdict),
+    })
+}
+
+pub(super) async fn delete(call: &Call<'_>, request: v1::DeleteRequest) -> Result<v1::DeleteReply, WireError> {
+    let cache = decode::cache(request.scope.as_ref(), &request.cache)?;
+    let namespace = cache.namespace.clone();
+    let command = Command::Delete {
+        cache,
+        key: decode::key(request.key)?,
+        guard: decode::guard(request.guard)?,
+    };
+    let (group, answer) = call
+        .submit(&namespace, request.request, command, request.timeout_ms)
+        .await?;
+    let verdict = match &answer.response {
+        Response::Done(Done::Deleted { removed }) => {
+            let removed = removed.map(|removed| v1::delete_done::Removal {
+                revision: removed.revision,
+                version: removed.version,
+            });
+            v1::delete_reply::Verdict::Done(v1::DeleteDone { removed })
+        }
+        Response::Refused(refusal) => v1::delete_reply::Verdict::Refused(encode::refusal(refusal, 1)),
+        Response::Failed(failure) => return Err(of_failure(failure.clone())),
+        Response::Done(other) => return Err(unexpected(other)),
+    };
+    let header = encode::header_of_answer(group, &answer);
+    Ok(v1::DeleteReply {
+        header,
+        repeated: answer.repeated,
+        verdict: Some(verdict),
+    })
+}
+
+pub(super) async fn touch(call: &Call<'_>, request: v1::TouchRequest) -> Result<v1::TouchReply, WireError> {
+    let cache = decode::cache(request.scope.as_ref(), &request.cache)?;
+    let namespace = cache.namespace.clone();
+    let command = Command::Touch {
+        cache,
+        key: decode::key(request.key)?,
+        ttl: decode::key_ttl(request.ttl_ms)?,
+        guard: decode::guard(request.guard)?,
+    };
+    let (group, answer) = call
+        .submit(&namespace, request.request, command, request.timeout_ms)
+        .await?;
+    let verdict = match &answer.response {
+        Response::Done(Done::Touched { version, created }) => v1::touch_reply::Verdict::Done(v1::TouchDone {
+            version: *version,
+            created: *created,
+        }),
+        Response::Refused(refusal) => v1::touch_reply::Verdict::Refused(encode::refusal(refusal, 1)),
+        Response::Failed(failure) => return Err(of_failure(failure.clone())),
+        Response::Done(other) => return Err(unexpected(other)),
+    };
+    Ok(v1::TouchReply {
+        header: encode::header_of_answer(group, &answer),
+        remaining_us: answer.remaining.map(|remaining| remaining.0),
+        verdict: Some(verdict),
+    })
+}
+
+pub(super) async fn get(call: &Call<'_>, request: v1::GetRequest) -> Result<v1::GetReply, WireError> {
+    let cache = decode::cache(request.scope.as_ref(), &request.cache)?;
+    let namespace = cache.namespace.clone();
+    let query = Query::Get {
+        cache,
+        key: decode::key(request.key)?,
+    };
+    let reading = reading(request.stale, request.min_revision);
+    let (group, read) = call.query(&namespace, &query, reading, request.timeout_ms).await?;
+    let Found::Key(key) = &read.found else {
+        return Err(of_service(unexpected_find(&read.found)));
+    };
+    Ok(v1::GetReply {
+        header: encode::header_of_read(group, &read),
+        key: key.clone().map(|key| encode::key_value(key, read.behind_leader, false)),
+        age_us: read.age.map(|age| age.0),
+    })
+}
+
+pub(super) async fn list(call: &Call<'_>, request: v1::ListRequest) -> Result<v1::ListReply, WireError> {
+    let cache = decode::cache(request.scope.as_ref(), &request.cache)?;
+    let namespace = cache.namespace.clone();
+    let query = Query::List {
+        cache,
+        prefix: decode::prefix(request.prefix)?,
+        after: request.after.map(decode::key).transpose()?,
+        limit: decode::page(request.limit),
+    };
+    let reading = reading(request.stale, request.min_revision);
+    let (group, read) = call.query(&namespace, &query, reading, request.timeout_ms).await?;
+    let header = encode::header_of_read(group, &read);
+    let Found::Keys { keys, more } = read.found else {
+        return Err(of_service(unexpected_find(&read.found)));
+    };
+    let keys = keys
+        .into_iter()
+        .map(|key| encode::key_value(key, read.behind_leader, request.keys_only));
+    Ok(v1::ListReply {
+        header,
+        keys: keys.collect(),
+        more,
+        age_us: read.age.map(|age| age.0),
+    })
+}
+
+fn reading(stale: bool, min_revision: u64) -> Reading {
+    if stale {
+        Reading::Stale { min_revision }
+    } else {
+        Reading::Linearizable
+    }
+}

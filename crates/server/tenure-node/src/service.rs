@@ -1,0 +1,454 @@
+//! The one door: every protocol submits, queries and watches through it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tenure_core::command::{Command, Origin, Request, SystemCommand};
+use tenure_core::ids::{GroupId, Namespace, NodeId, Revision, Secret, SessionRef};
+use tenure_core::limits::NAMESPACES_MAX;
+use tenure_core::query::{Found, Query};
+use tenure_core::refusal::Failure;
+use tenure_core::response::{Answer, Done, KeptAlive, Response, SystemDone};
+use tenure_core::time::{Span, Timestamp};
+use tenure_replica::{Replica, Runtime, Unavailable};
+use tenure_storage::log::Log;
+use tenure_storage::state::GroupState;
+
+use crate::admission::{Admission, RETRY_AFTER};
+use crate::notify::WatchHub;
+use crate::observe::Metrics;
+
+pub(crate) mod watch;
+
+/// How long a request may take if it does not say.
+pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+/// How long a request may take at most.
+pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// How long a read waits for what its caller has seen elsewhere.
+const BEHIND_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How often it looks.
+const BEHIND_LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Why the door gave no answer of the machine.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum ServiceError {
+    /// Apply decided so.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The group did not answer.
+    #[error("{error}")]
+    Unavailable { group: GroupId, error: Unavailable },
+    /// No object was ever created in this namespace.
+    #[error("namespace {0} does not exist")]
+    NamespaceUnknown(Namespace),
+    /// The node works on as many requests as it takes.
+    #[error("the node is busy")]
+    Busy { retry_after: Duration },
+    /// The replica has not applied what the caller has seen.
+    #[error("revision {applied} is applied here and {asked} was asked for")]
+    Behind { applied: u64, asked: u64 },
+    /// The node is stopping or not yet ready.
+    #[error("{0}")]
+    NotServing(&'static str),
+    /// A bound of the node is reached.
+    #[error("{which}: at most {value}")]
+    Limit { which: &'static str, value: u64 },
+    /// A defect.
+    #[error("internal: {0}")]
+    Internal(String),
+}
+
+/// How a read is to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// It sees every write that was acknowledged before it began.
+    Linearizable,
+    /// It sees what this replica has applied, which is at least this revision.
+    Stale { min_revision: u64 },
+}
+
+/// What a read found, and when that was true.
+#[derive(Clone, Debug)]
+pub(crate) struct Read {
+    pub(crate) found: Found,
+    pub(crate) revision: Revision,
+    /// The applied time of the replica.
+    pub(crate) time: Timestamp,
+    /// To be taken off everything that remains: how far the leader's time was ahead of the applied time.
+    pub(crate) behind_leader: Span,
+    /// How long ago a stale read's replica was last known to be current.
+    pub(crate) age: Option<Span>,
+}
+
+/// One group on this node.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) id: GroupId,
+    pub(crate) replica: Replica,
+    pub(crate) state: GroupState,
+}
+
+/// Who this node is.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) cluster: u128,
+    pub(crate) node: NodeId,
+    pub(crate) address: String,
+}
+
+/// The door of one node. Cloning it is cheap.
+#[derive(Clone)]
+pub(crate) struct Service(Arc<Inner>);
+
+struct Inner {
+    runtime: Runtime,
+    identity: Identity,
+    groups: BTreeMap<GroupId, Group>,
+    homes: RwLock<BTreeMap<Namespace, GroupId>>,
+    hub: Arc<WatchHub>,
+    admission: Admission,
+    metrics: Metrics,
+    log: Log,
+    serving: AtomicBool,
+    stopping: tokio::sync::watch::Sender<bool>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        runtime: Runtime,
+        identity: Identity,
+        groups: BTreeMap<GroupId, Group>,
+        hub: Arc<WatchHub>,
+        metrics: Metrics,
+        log: Log,
+    ) -> Service {
+        Service(Arc::new(Inner {
+            runtime,
+            identity,
+            groups,
+            homes: RwLock::default(),
+            hub,
+            admission: Admission::default(),
+            metrics,
+            log,
+            serving: AtomicBool::new(false),
+            stopping: tokio::sync::watch::Sender::new(false),
+        }))
+    }
+
+    /// The home group of a namespace that exists.
+    pub(crate) async fn home(&self, namespace: &Namespace, deadline: Duration) -> Result<GroupId, ServiceError> {
+        match self.find_home(namespace, deadline).await? {
+            Some(home) => Ok(home),
+            None => Err(ServiceError::NamespaceUnknown(namespace.clone())),
+        }
+    }
+
+    /// The home group of a namespace, or `None` if it does not exist.
+    pub(crate) async fn find_home(
+        &self,
+        namespace: &Namespace,
+        deadline: Duration,
+    ) -> Result<Option<GroupId>, ServiceError> {
+        let known = self
+            .0
+            .homes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(namespace)
+            .copied();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let query = Query::Home(namespace.clone());
+        let read = self
+            .query(GroupId::SYSTEM, &query, Reading::Linearizable, deadline)
+            .await?;
+        let Found::Home(home) = read.found else {
+            return Err(unexpected(&read.found));
+        };
+        if let Some(home) = home {
+            self.note_home(namespace, home);
+        }
+        Ok(home)
+    }
+
+    /// The home group of a namespace, which comes into being if it does not exist. Idempotent.
+    pub(crate) async fn make_home(&self, namespace: &Namespace, deadline: Duration) -> Result<GroupId, ServiceError> {
+        if let Some(home) = self.find_home(namespace, deadline).await? {
+            return Ok(home);
+        }
+        let command = SystemCommand::AssignNamespace {
+            namespace: namespace.clone(),
+        };
+        let SystemDone::NamespaceAssigned { home } = self.system(command, deadline).await? else {
+            return Err(ServiceError::Internal(
+                "the system group gave another answer".to_owned(),
+            ));
+        };
+        self.note_home(namespace, home);
+        Ok(home)
+    }
+
+    /// Runs a command of the system group. Those that this node gives are safe to give again.
+    pub(crate) async fn system(&self, command: SystemCommand, deadline: Duration) -> Result<SystemDone, ServiceError> {
+        let request = Request {
+            origin: Origin::Anonymous,
+            command: Command::System(command),
+        };
+        let answer = self.propose(GroupId::SYSTEM, request, deadline).await?;
+        match answer.response {
+            Response::Done(Done::System(done)) => Ok(done),
+            Response::Failed(failure) => Err(failure.into()),
+            other => Err(ServiceError::Internal(format!("the system group answered {other:?}"))),
+        }
+    }
+
+    /// Submits a request from outside. Whatever the machine says, verdicts and failures included, is an answer.
+    pub(crate) async fn submit(
+        &self,
+        group: GroupId,
+        request: Request,
+        deadline: Duration,
+    ) -> Result<Answer, ServiceError> {
+        self.check_serving()?;
+        let _admitted = self.0.admission.admit().ok_or(ServiceError::Busy {
+            retry_after: RETRY_AFTER,
+        })?;
+        self.propose(group, request, deadline).await
+    }
+
+    /// Proposes a request of the node itself, also before the node serves.
+    pub(crate) async fn propose_own(
+        &self,
+        group: GroupId,
+        request: Request,
+        deadline: Duration,
+    ) -> Result<Answer, ServiceError> {
+        self.propose(group, request, deadline).await
+    }
+
+    async fn propose(&self, group: GroupId, request: Request, deadline: Duration) -> Result<Answer, ServiceError> {
+        let replica = &self.group(group)?.replica;
+        replica
+            .propose(request, Some(deadline))
+            .await
+            .map_err(|error| ServiceError::Unavailable { group, error })
+    }
+
+    /// Renews a session. Never refused for load; one that comes too often is.
+    pub(crate) async fn keep_alive(
+        &self,
+        group: GroupId,
+        session: SessionRef,
+    ) -> Result<(KeptAlive, Timestamp), ServiceError> {
+        self.check_serving()?;
+        let Inner { admission, runtime, .. } = &*self.0;
+        admission
+            .take_keep_alive(group, session.id, runtime.clock.now())
+            .map_err(|retry_after| ServiceError::Busy { retry_after })?;
+        let replica = &self.group(group)?.replica;
+        let (kept, time) = replica
+            .keep_alive(session)
+            .await
+            .map_err(|error| ServiceError::Unavailable { group, error })?;
+        match kept {
+            KeptAlive::Renewed {
+                remaining: Some(ttl), ..
+            } => {
+                admission.note_renewed(group, session.id, Duration::from_micros(ttl.0), runtime.clock.now());
+            }
+            KeptAlive::Renewed { remaining: None, .. } | KeptAlive::Unknown { .. } => {}
+            KeptAlive::Ended { .. } => admission.forget(group, session.id),
+        }
+        Ok((kept, time))
+    }
+
+    /// Reads.
+    pub(crate) async fn query(
+        &self,
+        group: GroupId,
+        query: &Query,
+        reading: Reading,
+        deadline: Duration,
+    ) -> Result<Read, ServiceError> {
+        self.check_stopping()?;
+        let _admitted = self.0.admission.admit().ok_or(ServiceError::Busy {
+            retry_after: RETRY_AFTER,
+        })?;
+        let replica = &self.group(group)?.replica;
+        let leader_time = match reading {
+            Reading::Linearizable => Some(self.read_point(group, deadline).await?.0),
+            Reading::Stale { min_revision } => {
+                self.wait_for_revision(group, min_revision, deadline).await?;
+                None
+            }
+        };
+        let (found, revision, time) = replica
+            .query(query)
+            .map_err(|error| ServiceError::Unavailable { group, error })?;
+        let behind_leader = leader_time.map_or(Span(0), |leader_time| leader_time - time);
+        let age = match reading {
+            Reading::Linearizable => None,
+            Reading::Stale { .. } => replica.stamp_now().map(|now| now - time),
+        };
+        Ok(Read {
+            found,
+            revision,
+            time,
+            behind_leader,
+            age,
+        })
+    }
+
+    /// The leader's time and the revision that came with a read index, once this replica has applied it.
+    pub(crate) async fn read_point(
+        &self,
+        group: GroupId,
+        deadline: Duration,
+    ) -> Result<(Timestamp, Revision), ServiceError> {
+        let replica = &self.group(group)?.replica;
+        let left = deadline.saturating_sub(self.now());
+        match tokio::time::timeout(left, replica.read_index()).await {
+            Ok(Ok(point)) => Ok((point.time, point.revision)),
+            Ok(Err(error)) => Err(ServiceError::Unavailable { group, error }),
+            Err(_) => Err(ServiceError::Unavailable {
+                group,
+                error: Unavailable::Deadline,
+            }),
+        }
+    }
+
+    /// Waits, bounded, until this replica has applied what the caller has seen elsewhere.
+    async fn wait_for_revision(&self, group: GroupId, asked: u64, deadline: Duration) -> Result<(), ServiceError> {
+        let group = self.group(group)?;
+        let give_up = deadline.min(self.now() + BEHIND_WAIT_MAX);
+        loop {
+            let applied = group.replica.status().revision.0;
+            if applied >= asked {
+                return Ok(());
+            }
+            if self.now() >= give_up {
+                return Err(ServiceError::Behind { applied, asked });
+            }
+            tokio::time::sleep(BEHIND_LOOK_EVERY).await;
+        }
+    }
+
+    /// A group of this node.
+    pub(crate) fn group(&self, group: GroupId) -> Result<&Group, ServiceError> {
+        let unknown = || ServiceError::Internal(format!("there is no group {group} on this node"));
+        self.0.groups.get(&group).ok_or_else(unknown)
+    }
+
+    /// All groups of this node.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.0.groups.values()
+    }
+
+    /// Who this node is.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.0.identity
+    }
+
+    /// What the node counts.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// The log of all groups.
+    pub(crate) fn log(&self) -> &Log {
+        &self.0.log
+    }
+
+    /// The watchers of this node.
+    pub(crate) fn hub(&self) -> &Arc<WatchHub> {
+        &self.0.hub
+    }
+
+    /// The world.
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.0.runtime
+    }
+
+    /// Requests that are being worked on.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.0.admission.in_flight()
+    }
+
+    /// Now, on the clock on which deadlines are.
+    pub(crate) fn now(&self) -> Duration {
+        self.0.runtime.clock.now()
+    }
+
+    /// The deadline of a request that may take so long; 0 means the default.
+    pub(crate) fn deadline_in(&self, timeout_ms: u64) -> Duration {
+        let timeout = match timeout_ms {
+            0 => TIMEOUT_DEFAULT,
+            millis => Duration::from_millis(millis).min(TIMEOUT_MAX),
+        };
+        self.now() + timeout
+    }
+
+    /// A fresh secret.
+    pub(crate) fn fresh_secret(&self) -> Secret {
+        Secret(self.0.runtime.random.next_u128())
+    }
+
+    /// From now on requests are taken.
+    pub(crate) fn begin_serving(&self) {
+        self.0.serving.store(true, Ordering::Release);
+    }
+
+    /// From now on no request is taken; those that were are worked on. Streams are told to go elsewhere.
+    pub(crate) fn begin_stopping(&self) {
+        self.0.serving.store(false, Ordering::Release);
+        self.0.stopping.send_replace(true);
+    }
+
+    /// Whether requests are taken.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.0.serving.load(Ordering::Acquire)
+    }
+
+    /// Completes when the node begins to stop.
+    pub(crate) async fn stopping(&self) {
+        let mut stopping = self.0.stopping.subscribe();
+        // The sender lives as long as this service.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    fn check_serving(&self) -> Result<(), ServiceError> {
+        self.check_stopping()?;
+        if self.is_serving() {
+            Ok(())
+        } else {
+            Err(ServiceError::NotServing("the node is starting"))
+        }
+    }
+
+    fn check_stopping(&self) -> Result<(), ServiceError> {
+        if *self.0.stopping.borrow() {
+            Err(ServiceError::NotServing("the node is stopping"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn note_home(&self, namespace: &Namespace, home: GroupId) {
+        let mut homes = self.0.homes.write().unwrap_or_else(PoisonError::into_inner);
+        if homes.len() < NAMESPACES_MAX {
+            homes.insert(namespace.clone(), home);
+        }
+    }
+}
+
+/// The machine answered another question than was asked.
+pub(crate) fn unexpected(found: &Found) -> ServiceError {
+    match found {
+        Found::Failed(failure) => ServiceError::Failed(failure.clone()),
+        other => ServiceError::Internal(format!("a read found {other:?}")),
+    }
+}

@@ -1,0 +1,349 @@
+//! Applying one entry: the machine over the state, then the answers, then the effects.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(test)]
+use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use openraft::EntryPayload;
+use openraft::storage::ApplyResponder;
+
+use tenure_core::codec;
+use tenure_core::command::Entry;
+use tenure_core::effect::{Change, Effect};
+use tenure_core::ids::Revision;
+use tenure_core::machine::{Applied, GroupKind, Machine};
+use tenure_core::query::{Found, Query};
+use tenure_core::table::{MemTable, Overlay, Writes};
+use tenure_core::time::Timestamp;
+use tenure_storage::state::{AppliedMark, GroupState, Image, StateError, Stops};
+
+use crate::error::OpenError;
+use crate::raft_types::{self, AppliedState, EntryAnswers, LogEntry, LogId, SnapshotMeta, TypeConfig};
+use crate::shared::{Progress, Shared, Told};
+
+/// An entry of the log, and whom to answer if it was proposed here.
+pub(crate) type Answerable = (LogEntry, Option<ApplyResponder<TypeConfig>>);
+
+/// Looks at an entry before it is applied.
+#[cfg(test)]
+pub(crate) type Look = Box<dyn Fn(&Entry) + Send + Sync>;
+
+/// One group's machine over its state. One thread applies; any number read.
+pub(crate) struct Applier {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) state: GroupState,
+    kind: GroupKind,
+    machine: RwLock<Machine>,
+    applied: Mutex<AppliedState>,
+    /// Looks at each entry before it is applied.
+    #[cfg(test)]
+    pub(crate) before_apply: OnceLock<Look>,
+}
+
+/// Why an entry was not applied. The group stops.
+#[derive(Debug)]
+struct Stop {
+    why: String,
+    told: Told,
+}
+
+impl Applier {
+    /// Over a state as it was left.
+    ///
+    /// # Errors
+    /// [`OpenError::Damaged`] if its mark is not one.
+    pub(crate) fn open(
+        shared: Arc<Shared>,
+        kind: GroupKind,
+        state: GroupState,
+        machine: Machine,
+    ) -> Result<Applier, OpenError> {
+        let damaged = |what: String| OpenError::Damaged {
+            group: shared.group,
+            what,
+        };
+        let applied = match state.applied() {
+            None => AppliedState::default(),
+            Some(mark) => raft_types::decode_applied(&mark.bytes).map_err(|error| damaged(error.to_string()))?,
+        };
+        shared
+            .progress
+            .send_modify(|progress| observe(progress, &machine, applied.last));
+        Ok(Applier {
+            shared,
+            state,
+            kind,
+            machine: RwLock::new(machine),
+            applied: Mutex::new(applied),
+            #[cfg(test)]
+            before_apply: OnceLock::new(),
+        })
+    }
+
+    /// What is applied, and the membership as of then.
+    pub(crate) fn applied(&self) -> AppliedState {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Applies entries in order and answers those that were proposed here. Stops the group at the first that
+    /// cannot be applied and says why; it and what follows is then not applied.
+    pub(crate) fn apply_all(&self, entries: Vec<Answerable>) -> Result<(), String> {
+        for (entry, responder) in entries {
+            if let Some(why) = self.shared.stopped() {
+                return Err(why.to_string());
+            }
+            match self.apply_one(entry) {
+                Ok((answers, effects)) => self.tell(answers, responder, &effects),
+                Err(stop) => {
+                    // Before the responder is dropped, which answers: whoever hears of it finds a stopped group.
+                    self.shared.stop(&stop.why, stop.told);
+                    return Err(stop.why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, answers: EntryAnswers, responder: Option<ApplyResponder<TypeConfig>>, effects: &[Effect]) {
+        if let Some(responder) = responder {
+            responder.send(answers);
+        }
+        if effects.is_empty() {
+            return;
+        }
+        let (revision, time) = {
+            let progress = self.shared.progress.borrow();
+            (progress.revision, progress.time)
+        };
+        self.shared.sink.applied(self.shared.group, effects, revision, time);
+    }
+
+    fn apply_one(&self, entry: LogEntry) -> Result<(EntryAnswers, Vec<Effect>), Stop> {
+        let id = entry.log_id;
+        match entry.payload {
+            EntryPayload::Normal(data) => {
+                let entry = codec::decode_entry(&data.bytes)
+                    .map_err(|error| stop(format!("entry {} cannot be read: {error}", id.index)))?;
+                let applied = self.apply_to_machine(id, &entry)?;
+                let answers = EntryAnswers {
+                    kept_alive: applied.kept_alive,
+                    answers: applied.answers,
+                    time: applied.time,
+                };
+                Ok((answers, applied.effects))
+            }
+            EntryPayload::Blank => {
+                self.note(id, None)?;
+                Ok(Default::default())
+            }
+            EntryPayload::Membership(membership) => {
+                self.note(id, Some(raft_types::StoredMembership::new(Some(id), membership)))?;
+                Ok(Default::default())
+            }
+        }
+    }
+
+    fn apply_to_machine(&self, id: LogId, entry: &Entry) -> Result<Applied, Stop> {
+        #[cfg(test)]
+        let look = || {
+            if let Some(look) = self.before_apply.get() {
+                look(entry);
+            }
+        };
+        #[cfg(not(test))]
+        let look = || {};
+        let mut machine = self.machine.write().unwrap_or_else(PoisonError::into_inner);
+        // The state's lock is released by the unwinding, and the machine is never used again after a panic.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            self.state.read(|table| {
+                look();
+                let mut overlay = Overlay::new(table);
+                let applied = machine.apply(&mut overlay, entry);
+                (applied, overlay.into_writes())
+            })
+        }));
+        let (applied, writes) = match outcome {
+            Ok(read) => read.map_err(|error| failed(id, &error))?,
+            Err(panic) => {
+                return Err(stop(format!(
+                    "entry {} cannot be applied: {}",
+                    id.index,
+                    message(&*panic)
+                )));
+            }
+        };
+        let changes = applied.effects.iter().filter_map(changed).collect();
+        self.commit(id, writes, changes, applied.time, None)?;
+        self.shared.progress.send_modify(|progress| {
+            observe(progress, &machine, Some(id));
+            progress.more_due = applied.more_due;
+        });
+        drop(machine);
+        Ok(applied)
+    }
+
+    /// Notes an entry that the machine does not see.
+    fn note(&self, id: LogId, membership: Option<raft_types::StoredMembership>) -> Result<(), Stop> {
+        let time = self.shared.progress.borrow().time;
+        self.commit(id, Writes::new(), Vec::new(), time, membership)?;
+        self.shared.progress.send_modify(|progress| progress.applied = Some(id));
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    fn commit(
+        &self,
+        id: LogId,
+        writes: Writes,
+        changes: Vec<Change>,
+        time: Timestamp,
+        membership: Option<raft_types::StoredMembership>,
+    ) -> Result<(), Stop> {
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        applied.last = Some(id);
+        if let Some(membership) = membership {
+            applied.membership = membership;
+        }
+        let mark = AppliedMark {
+            index: id.index,
+            bytes: raft_types::encode_applied(&applied),
+        };
+        self.state
+            .commit(writes, changes, time, mark)
+            .map_err(|error| failed(id, &error))
+    }
+
+    /// Reads at the applied time. `None` if the state cannot be read; the group stops.
+    pub(crate) fn query(&self, query: &Query) -> Option<(Found, Revision, Timestamp)> {
+        let machine = self.machine.read().unwrap_or_else(PoisonError::into_inner);
+        match self.state.read(|table| machine.query(table, query)) {
+            Ok(found) => Some((found, machine.revision(), machine.time())),
+            Err(error) => {
+                drop(machine);
+                self.fail(&error);
+                None
+            }
+        }
+    }
+
+    /// The state as it is now, and what a snapshot of it is called.
+    pub(crate) fn image(&self) -> Result<(SnapshotMeta, Image), String> {
+        let image = self.state.image().map_err(|error| self.fail(&error))?;
+        let applied = match image.mark() {
+            None => AppliedState::default(),
+            Some(mark) => raft_types::decode_applied(&mark.bytes).map_err(|error| error.to_string())?,
+        };
+        Ok((
+            SnapshotMeta {
+                last_log_id: applied.last,
+                last_membership: applied.membership,
+            },
+            image,
+        ))
+    }
+
+    /// Replaces the state by these rows. Nothing has changed if it fails, unless the group was stopped.
+    pub(crate) fn install(&self, meta: &SnapshotMeta, snapshot: &[u8]) -> Result<(), String> {
+        let id = meta.last_log_id.ok_or("a snapshot of nothing")?;
+        // Through a table in memory, because the rows themselves say which revision and time they are at.
+        let mut rows = MemTable::new();
+        tenure_core::snapshot::import(snapshot, &mut rows).map_err(|error| error.to_string())?;
+        let next = catch_unwind(AssertUnwindSafe(|| Machine::open(self.kind, &rows))).map_err(|panic| {
+            format!(
+                "the snapshot at entry {} cannot be opened: {}",
+                id.index,
+                message(&*panic)
+            )
+        })?;
+        let installed = AppliedState {
+            last: Some(id),
+            membership: meta.last_membership.clone(),
+        };
+        let mark = AppliedMark {
+            index: id.index,
+            bytes: raft_types::encode_applied(&installed),
+        };
+        let mut machine = self.machine.write().unwrap_or_else(PoisonError::into_inner);
+        let fill = |table: &mut dyn tenure_core::table::Table| tenure_core::snapshot::import(snapshot, table);
+        self.state
+            .install(fill, mark, next.revision())
+            .map_err(|error| self.fail(&error))?;
+        *machine = next;
+        *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = installed;
+        self.shared.time.installed(id.index, machine.time());
+        self.shared.progress.send_modify(|progress| {
+            observe(progress, &machine, Some(id));
+            progress.more_due = false;
+        });
+        let revision = machine.revision();
+        drop(machine);
+        self.shared.wake.notify_one();
+        self.shared.sink.reset(self.shared.group, revision);
+        Ok(())
+    }
+
+    /// Stops whoever must stop after an error of the state, and says what it was.
+    pub(crate) fn fail(&self, error: &StateError) -> String {
+        let why = error.to_string();
+        match error.stops() {
+            Stops::Nobody => {}
+            Stops::Group(_) => self.shared.stop(&why, Told::Node),
+            Stops::Node => self.shared.stop(&why, Told::NodeMustStop),
+        }
+        why
+    }
+}
+
+/// The machine over a state.
+///
+/// # Errors
+/// What is wrong with the state.
+pub(crate) fn open_machine(kind: GroupKind, state: &GroupState) -> Result<Machine, String> {
+    catch_unwind(AssertUnwindSafe(|| state.read(|table| Machine::open(kind, table))))
+        .map_err(|panic| format!("the state cannot be opened: {}", message(&*panic)))?
+        .map_err(|error| error.to_string())
+}
+
+fn observe(progress: &mut Progress, machine: &Machine, applied: Option<LogId>) {
+    progress.applied = applied;
+    progress.revision = machine.revision();
+    progress.time = machine.time();
+    progress.next_deadline = machine.next_deadline();
+    progress.has_deadlines = machine.has_deadlines();
+    progress.wants_block = machine.wants_block();
+}
+
+fn changed(effect: &Effect) -> Option<Change> {
+    match effect {
+        Effect::Changed(change) => Some(change.clone()),
+        Effect::SessionEnded { .. } | Effect::ObjectDeleted { .. } => None,
+    }
+}
+
+fn stop(why: String) -> Stop {
+    Stop { why, told: Told::Node }
+}
+
+fn failed(id: LogId, error: &StateError) -> Stop {
+    let told = if error.stops() == Stops::Node {
+        Told::NodeMustStop
+    } else {
+        Told::Node
+    };
+    Stop {
+        why: format!("entry {} cannot be applied: {error}", id.index),
+        told,
+    }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message")
+}
+
+#[cfg(test)]
+mod tests;

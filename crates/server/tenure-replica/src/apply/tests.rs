@@ -1,0 +1,216 @@
+//! A panic stops the group by name, and a snapshot brings its time with it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use openraft::RaftSnapshotBuilder;
+use openraft::storage::RaftStateMachine;
+
+use tenure_core::command::{Command, Entry, Origin, Request};
+use tenure_core::effect::Effect;
+use tenure_core::ids::{GroupId, Namespace, Nonce, Revision, Secret};
+use tenure_core::response::{Done, Response};
+use tenure_core::time::{Span, Timestamp};
+use tenure_storage::disk::RecordingDisk;
+use tenure_storage::feed::FeedLimits;
+use tenure_storage::log::WriterMode;
+use tenure_storage::mem::MemEngine;
+
+use crate::effects::EffectSink;
+use crate::error::{Outcome, Unavailable};
+use crate::raft_types::{EntryData, LogEntry, log_id};
+use crate::replica::{Parts, Replica, ReplicaOptions, assemble};
+use crate::snapshot_adapter::SnapshotData;
+use crate::suite;
+
+#[derive(Default)]
+struct Heard {
+    stopped: Mutex<Vec<String>>,
+    resets: Mutex<Vec<Revision>>,
+}
+
+impl EffectSink for Heard {
+    fn applied(&self, _group: GroupId, _effects: &[Effect], _revision: Revision, _time: Timestamp) {}
+
+    fn reset(&self, _group: GroupId, revision: Revision) {
+        self.resets.lock().unwrap().push(revision);
+    }
+
+    fn stopped(&self, _group: GroupId, why: &str) {
+        self.stopped.lock().unwrap().push(why.to_owned());
+    }
+}
+
+fn options(heard: &Arc<Heard>) -> ReplicaOptions {
+    let engine = MemEngine::new(FeedLimits::default());
+    let disk = Arc::new(RecordingDisk::new());
+    let mut options = suite::options(disk, Path::new("/log"), WriterMode::Inline, &engine);
+    options.sink = heard.clone();
+    options
+}
+
+fn request(command: Command) -> Request {
+    Request {
+        origin: Origin::Anonymous,
+        command,
+    }
+}
+
+fn open(number: u128, ttl: Option<Span>) -> Request {
+    request(Command::OpenSession {
+        nonce: Nonce(number),
+        secret: Secret(number),
+        ttl,
+        label: "poison".into(),
+        namespace: Namespace {
+            tenant: "acme".into(),
+            name: "prod".into(),
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_panic_in_apply_stops_the_group_and_names_the_entry() {
+    let heard = Arc::new(Heard::default());
+    let replica = Replica::open(options(&heard)).await.unwrap();
+    replica.look_before_apply(|entry| {
+        let poisoned = entry
+            .requests
+            .iter()
+            .any(|request| matches!(request.command, Command::OpenSession { .. }));
+        assert!(!poisoned, "poison");
+    });
+    replica.found().await.unwrap();
+    replica.wait_until_ready(Duration::from_secs(10)).await.unwrap();
+    let taken = replica
+        .propose(request(Command::TakeBlock { first: 1 }), None)
+        .await
+        .unwrap();
+    assert_eq!(taken.response, Response::Done(Done::BlockTaken { taken: true }));
+    let index = replica.status().last_index.unwrap() + 1;
+
+    let in_flight = replica.propose(open(1, None), None).await.unwrap_err();
+    assert_eq!(in_flight.outcome(), Outcome::Unknown, "{in_flight}");
+    let later = replica
+        .propose(request(Command::TakeBlock { first: 1 << 30 }), None)
+        .await
+        .unwrap_err();
+    assert!(matches!(later, Unavailable::Stopped { proposed: false, .. }));
+    assert!(replica.read_index().await.is_err());
+    let stopped = heard.stopped.lock().unwrap().clone();
+    assert_eq!(stopped, [format!("entry {index} cannot be applied: poison")]);
+    assert_eq!(replica.status().stopped.as_deref(), Some(stopped[0].as_str()));
+}
+
+fn entry(index: u64, stamp: u64, requests: Vec<Request>) -> LogEntry {
+    let stamp = Timestamp(stamp);
+    let bytes = tenure_core::codec::encode_entry(&Entry {
+        stamp,
+        keep_alives: Vec::new(),
+        requests,
+    });
+    LogEntry {
+        log_id: log_id(1, index),
+        payload: openraft::EntryPayload::Normal(EntryData { stamp, bytes }),
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_installs_a_snapshot_is_on_its_line_and_says_so() {
+    let giver = assemble(&options(&Arc::new(Heard::default()))).unwrap();
+    let stamp = 77_000_000;
+    let requests = vec![
+        request(Command::TakeBlock { first: 1 }),
+        open(5, Some(Span::from_secs(1_000))),
+    ];
+    giver
+        .applier
+        .apply_all(vec![(entry(4, stamp, requests), None)])
+        .unwrap();
+    let mut machine = giver.machine;
+    let built = machine
+        .try_create_snapshot_builder(true)
+        .await
+        .unwrap()
+        .build_snapshot()
+        .await
+        .unwrap();
+    let bytes = SnapshotData::Bytes(built.snapshot.into_bytes().unwrap());
+
+    let heard = Arc::new(Heard::default());
+    let Parts {
+        shared,
+        applier,
+        mut machine,
+        ..
+    } = assemble(&options(&heard)).unwrap();
+    assert!(shared.time.now() < Timestamp(stamp));
+    machine.install_snapshot(&built.meta, bytes).await.unwrap();
+    let now = shared.time.now();
+    assert!(now >= Timestamp(stamp) && now < Timestamp(stamp) + Span::from_secs(10));
+    assert_eq!(applier.applied().last, Some(log_id(1, 4)));
+    assert_eq!(*heard.resets.lock().unwrap(), [giver.shared.progress.borrow().revision]);
+    // It goes on from there as the giver does.
+    let next = |applier: &super::Applier| {
+        applier
+            .apply_all(vec![(entry(5, stamp + 1, vec![open(6, None)]), None)])
+            .unwrap();
+        applier.shared.progress.borrow().revision
+    };
+    assert_eq!(next(&applier), next(&giver.applier));
+}
+
+#[tokio::test]
+async fn a_broken_snapshot_changes_nothing() {
+    let giver = assemble(&options(&Arc::new(Heard::default()))).unwrap();
+    giver
+        .applier
+        .apply_all(vec![(
+            entry(4, 9, vec![request(Command::TakeBlock { first: 1 })]),
+            None,
+        )])
+        .unwrap();
+    let mut machine = giver.machine;
+    let built = machine
+        .try_create_snapshot_builder(true)
+        .await
+        .unwrap()
+        .build_snapshot()
+        .await
+        .unwrap();
+    let mut bytes = built.snapshot.into_bytes().unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+
+    let Parts {
+        shared,
+        applier,
+        mut machine,
+        ..
+    } = assemble(&options(&Arc::new(Heard::default()))).unwrap();
+    assert!(
+        machine
+            .install_snapshot(&built.meta, SnapshotData::Bytes(bytes))
+            .await
+            .is_err()
+    );
+    assert_eq!(applier.applied().last, None);
+    assert_eq!(shared.stopped(), None);
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_read_stops_the_group() {
+    let heard = Arc::new(Heard::default());
+    let parts = assemble(&options(&heard)).unwrap();
+    let data = EntryData {
+        stamp: Timestamp(1),
+        bytes: bytes::Bytes::from_static(b"\xffnonsense"),
+    };
+    let unreadable = LogEntry {
+        log_id: log_id(1, 8),
+        payload: openraft::EntryPayload::Normal(data),
+    };
+    assert!(parts.applier.apply_all(vec![(unreadable, None)]).is_err());
+    assert!(heard.stopped.lock().unwrap()[0].starts_with("entry 8 cannot be read"));
+}

@@ -1,0 +1,39 @@
+//! Agreement: one log and one machine a group, over the consensus library, whose types stay in this crate.
+//!
+//! Read [`replica`] first (what a group can be asked), then [`proposer`](mod@proposer) (how a request becomes
+//! part of an entry), [`time`](mod@time) (what an entry is stamped with), [`apply`](mod@apply) (what it does).
+//!
+//! Care with outcomes: only a refusal before the append, and what the machine answers, prove that a request was
+//! not applied. Everything else that fails is unknown, and the session's request number is what makes asking
+//! again safe.
+
+mod apply;
+mod effects;
+mod error;
+mod lane;
+mod leadership;
+mod log_adapter;
+mod machine_adapter;
+mod network;
+mod proposer;
+mod queue;
+mod raft_types;
+mod read;
+pub mod replica;
+pub mod runtime;
+mod shared;
+mod snapshot_adapter;
+mod ticker;
+mod time;
+mod write_behind;
+
+pub use effects::EffectSink;
+pub use error::{OpenError, Outcome, Unavailable};
+pub use queue::QueueLimits;
+pub use read::ReadPoint;
+pub use replica::{Replica, ReplicaOptions, ReplicaStatus, Timings};
+pub use runtime::Runtime;
+pub use write_behind::PurgeLimits;
+
+#[cfg(test)]
+mod suite;

@@ -1,0 +1,292 @@
+//! The line: bounds, order, fairness, and that a request is answered by one side only.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use tenure_core::codec::encode_entry;
+use tenure_core::command::{Acknowledged, CacheSettings, Command, Entry, Guard, Origin, Request};
+use tenure_core::ids::{Fingerprint, Namespace, Nonce, ObjectName, Secret, SessionId, SessionRef};
+use tenure_core::limits::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX};
+use tenure_core::time::{Span, Timestamp};
+
+use super::{QueueLimits, WaitingLine, request_bytes};
+use crate::error::Unavailable;
+
+fn namespace(name: &str) -> Namespace {
+    Namespace {
+        tenant: "acme".into(),
+        name: name.into(),
+    }
+}
+
+fn put_in(space: &str, key: &str, value_len: usize) -> Request {
+    Request {
+        origin: Origin::Anonymous,
+        command: Command::Put {
+            cache: ObjectName {
+                namespace: namespace(space),
+                name: "c".into(),
+            },
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            value: Bytes::from(vec![7; value_len]),
+            ttl: None,
+            guard: None,
+            owner: None,
+        },
+    }
+}
+
+fn close(session: u64) -> Request {
+    Request {
+        origin: Origin::Anonymous,
+        command: Command::CloseSession {
+            session: SessionId(session),
+            secret: None,
+        },
+    }
+}
+
+fn session(id: u64, secret: u128) -> SessionRef {
+    SessionRef {
+        id: SessionId(id),
+        secret: Secret(secret),
+    }
+}
+
+fn name_of(request: &Request) -> String {
+    match &request.command {
+        Command::Put { cache, key, .. } => {
+            format!("{}:{}", cache.namespace.name, std::str::from_utf8(key).unwrap())
+        }
+        Command::CloseSession { session, .. } => format!("close {}", session.0),
+        other => panic!("not used here: {other:?}"),
+    }
+}
+
+fn names(line: &mut WaitingLine) -> Vec<String> {
+    line.take(NOW)
+        .requests
+        .iter()
+        .map(|waiting| name_of(&waiting.request))
+        .collect()
+}
+
+const NOW: Duration = Duration::from_secs(100);
+
+#[test]
+fn closes_come_first_and_namespaces_take_turns() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let mut tickets = Vec::new();
+    for request in [
+        put_in("busy", "1", 1),
+        put_in("busy", "2", 1),
+        put_in("busy", "3", 1),
+        put_in("quiet", "1", 1),
+        close(9),
+        put_in("other", "1", 1),
+    ] {
+        tickets.push(line.push(request, None, NOW).unwrap());
+    }
+    assert_eq!(
+        names(&mut line),
+        ["close 9", "busy:1", "quiet:1", "other:1", "busy:2", "busy:3"]
+    );
+    assert!(line.is_empty());
+}
+
+#[test]
+fn what_was_not_proposed_goes_back_to_where_it_was() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let _tickets: Vec<_> = ["1", "2"]
+        .iter()
+        .map(|key| line.push(put_in("a", key, 1), None, NOW).unwrap())
+        .collect();
+    let kept = line.push_keep_alive(session(1, 1), NOW).unwrap();
+    let batch = line.take(NOW);
+    let _later = line.push(put_in("a", "3", 1), None, NOW).unwrap();
+    line.put_back(batch);
+    let batch = line.take(NOW);
+    assert_eq!(batch.keep_alives.len(), 1);
+    assert_eq!(
+        batch
+            .requests
+            .iter()
+            .map(|waiting| name_of(&waiting.request))
+            .collect::<Vec<_>>(),
+        ["a:1", "a:2", "a:3"]
+    );
+    drop(kept);
+}
+
+#[test]
+fn an_entry_is_closed_at_its_number_of_commands_and_at_its_bytes() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let mut tickets: Vec<_> = (0..ENTRY_COMMANDS_MAX + 3)
+        .map(|number| line.push(put_in("a", &number.to_string(), 1), None, NOW).unwrap())
+        .collect();
+    assert_eq!(line.take(NOW).requests.len(), ENTRY_COMMANDS_MAX);
+    assert_eq!(line.take(NOW).requests.len(), 3);
+
+    tickets.extend((0..3).map(|number| line.push(put_in("a", &number.to_string(), 400_000), None, NOW).unwrap()));
+    assert_eq!(line.take(NOW).requests.len(), 2, "a third would not fit a mebibyte");
+    assert_eq!(line.take(NOW).requests.len(), 1);
+
+    tickets.push(line.push(put_in("a", "big", ENTRY_BYTES_MAX), None, NOW).unwrap());
+    assert_eq!(
+        line.take(NOW).requests.len(),
+        1,
+        "a single larger command has an entry of its own"
+    );
+}
+
+#[test]
+fn a_request_whose_deadline_has_passed_is_answered_and_never_taken() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    assert_eq!(
+        line.push(put_in("a", "1", 1), Some(NOW), NOW).err(),
+        Some(Unavailable::Deadline)
+    );
+    let mut late = line
+        .push(put_in("a", "2", 1), Some(NOW + Duration::from_millis(1)), NOW)
+        .unwrap();
+    let batch = line.take(NOW + Duration::from_millis(1));
+    assert!(batch.requests.is_empty());
+    assert_eq!(late.answer.try_recv().unwrap(), Err(Unavailable::Deadline));
+}
+
+#[test]
+fn a_request_that_was_given_up_is_not_taken_and_one_that_was_taken_cannot_be_given_up() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let first = line.push(put_in("a", "1", 1), None, NOW).unwrap();
+    let second = line.push(put_in("a", "2", 1), None, NOW).unwrap();
+    drop(line.push(put_in("a", "3", 1), None, NOW).unwrap());
+    assert!(first.give_up());
+    assert_eq!(names(&mut line), ["a:2"]);
+    assert!(!second.give_up());
+}
+
+#[test]
+fn the_line_is_bounded_by_number_and_by_bytes_and_keep_alives_are_exempt() {
+    let mut line = WaitingLine::new(QueueLimits {
+        queue_len_max: 2,
+        queue_bytes_max: 10_000,
+    });
+    let _first = line.push(put_in("a", "1", 1), None, NOW).unwrap();
+    assert!(matches!(
+        line.push(put_in("a", "2", 20_000), None, NOW),
+        Err(Unavailable::Overloaded { .. })
+    ));
+    let _second = line.push(put_in("a", "2", 1), None, NOW).unwrap();
+    assert!(matches!(
+        line.push(put_in("a", "3", 1), None, NOW),
+        Err(Unavailable::Overloaded { .. })
+    ));
+    line.push_keep_alive(session(1, 1), NOW).unwrap();
+    assert_eq!(line.len(), 2);
+}
+
+#[test]
+fn keep_alives_of_one_session_are_one_and_another_secret_is_another() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let _receivers: Vec<_> = [session(1, 1), session(1, 1), session(1, 2), session(2, 1)]
+        .into_iter()
+        .map(|session| line.push_keep_alive(session, NOW).unwrap())
+        .collect();
+    let batch = line.take(NOW);
+    assert_eq!(
+        batch
+            .keep_alives
+            .iter()
+            .map(|waiting| waiting.callers.len())
+            .collect::<Vec<_>>(),
+        [2, 1, 1]
+    );
+}
+
+#[test]
+fn what_has_waited_too_long_is_taken_to_be_failed_and_the_rest_stays_in_order() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let mut old = line.push(put_in("a", "old", 1), None, NOW).unwrap();
+    let later = NOW + Duration::from_secs(1);
+    let _new: Vec<_> = ["1", "2"]
+        .iter()
+        .map(|key| line.push(put_in("a", key, 1), None, later).unwrap())
+        .collect();
+    line.take_older(later).fail(&Unavailable::NoLeader);
+    assert_eq!(old.answer.try_recv().unwrap(), Err(Unavailable::NoLeader));
+    assert_eq!(names(&mut line), ["a:1", "a:2"]);
+}
+
+#[test]
+fn the_estimate_of_a_requests_bytes_is_never_too_low() {
+    let long = "n".repeat(128);
+    let cache = ObjectName {
+        namespace: Namespace {
+            tenant: long.clone(),
+            name: long.clone(),
+        },
+        name: long.clone(),
+    };
+    let own = session(u64::MAX, u128::MAX);
+    let origin = Origin::Session {
+        session: own,
+        seq: u64::MAX,
+        acknowledged: Acknowledged {
+            below: u64::MAX,
+            also: vec![u64::MAX; 64],
+        },
+        fingerprint: Fingerprint(u128::MAX),
+    };
+    let commands = [
+        Command::Put {
+            cache: cache.clone(),
+            key: Bytes::from(vec![1; 4_096]),
+            value: Bytes::from(vec![2; 10_000]),
+            ttl: Some(Span(u64::MAX)),
+            guard: Some(Guard::Value(Bytes::from(vec![3; 10_000]))),
+            owner: Some(own),
+        },
+        Command::Delete {
+            cache: cache.clone(),
+            key: Bytes::new(),
+            guard: Some(Guard::Version(u64::MAX)),
+        },
+        Command::OpenSession {
+            nonce: Nonce(u128::MAX),
+            secret: Secret(u128::MAX),
+            ttl: Some(Span(u64::MAX)),
+            label: "l".repeat(256),
+            namespace: cache.namespace.clone(),
+        },
+        Command::CreateCache {
+            name: cache,
+            settings: CacheSettings { replication: u32::MAX },
+        },
+        Command::Acknowledge {
+            session: own,
+            acknowledged: Acknowledged {
+                below: u64::MAX,
+                also: vec![u64::MAX; 1_024],
+            },
+        },
+    ];
+    for command in commands {
+        let request = Request {
+            origin: origin.clone(),
+            command,
+        };
+        let estimate = request_bytes(&request);
+        let empty = Entry {
+            stamp: Timestamp(0),
+            keep_alives: vec![],
+            requests: vec![],
+        };
+        let one = Entry {
+            requests: vec![request],
+            ..empty.clone()
+        };
+        let real = encode_entry(&one).len() - encode_entry(&empty).len();
+        assert!(real <= estimate, "{real} bytes, estimated {estimate}");
+    }
+}

@@ -1,0 +1,164 @@
+//! Linearizable reads: one read index for every batch of waiting reads.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use openraft::ReadPolicy;
+use openraft::errors::{LinearizableReadError, RaftError};
+use tokio::sync::{Notify, oneshot};
+
+use tenure_core::ids::Revision;
+use tenure_core::time::Timestamp;
+
+use crate::error::Unavailable;
+use crate::leadership::{self, Role};
+use crate::raft_types::{Raft, in_scope};
+use crate::shared::Shared;
+
+/// Reads that wait for one read index.
+const WAITING_READS_MAX: usize = 262_144;
+/// How long a batch waits before it looks for a leader again.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// From where on a read is linearizable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadPoint {
+    /// The leader's time that came with the read index: what `remaining` is computed at.
+    pub time: Timestamp,
+    /// The revision of the state that has applied the read index.
+    pub revision: Revision,
+}
+
+type PointAnswered = Result<ReadPoint, Unavailable>;
+
+/// The reads that wait.
+#[derive(Default)]
+pub(crate) struct WaitingReads {
+    waiting: Mutex<Vec<oneshot::Sender<PointAnswered>>>,
+    wake: Notify,
+}
+
+impl WaitingReads {
+    /// Waits for a read index that is confirmed after this call and for its apply on this node.
+    pub(crate) async fn wait(&self, shared: &Shared) -> PointAnswered {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut waiting = self.lock();
+            if waiting.len() >= WAITING_READS_MAX {
+                return Err(Unavailable::Overloaded {
+                    retry_after: Duration::from_millis(100),
+                });
+            }
+            waiting.push(sender);
+        }
+        self.wake.notify_one();
+        if shared.stopped().is_some() {
+            // The reader may have gone before it saw this one.
+            return Err(shared.stopped_error(false));
+        }
+        receiver.await.unwrap_or_else(|_| Err(shared.stopped_error(false)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<oneshot::Sender<PointAnswered>>> {
+        self.waiting
+            .lock()
+            .expect("nothing panics while it holds the waiting reads")
+    }
+}
+
+/// Confirms read indexes for one group.
+pub(crate) struct Reader {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) raft: Raft,
+    pub(crate) reads: Arc<WaitingReads>,
+    /// How long a read waits for a leader.
+    pub(crate) leader_wait: Duration,
+}
+
+impl Reader {
+    /// Runs until the group stops.
+    pub(crate) async fn run(self) {
+        let mut progress = self.shared.progress.subscribe();
+        loop {
+            if self.shared.stopped().is_some() {
+                let left = std::mem::take(&mut *self.reads.lock());
+                answer(left, &Err(self.shared.stopped_error(false)));
+                return;
+            }
+            let mut batch = std::mem::take(&mut *self.reads.lock());
+            batch.retain(|read| !read.is_closed());
+            if batch.is_empty() {
+                tokio::select! {
+                    biased;
+                    () = self.reads.wake.notified() => {}
+                    // The group may have stopped.
+                    _ = progress.wait_for(|progress| progress.stopped.is_some()) => {}
+                }
+                continue;
+            }
+            let point = self.confirm().await;
+            answer(batch, &point);
+        }
+    }
+
+    /// One read index, and its apply on this node.
+    async fn confirm(&self) -> PointAnswered {
+        let began = self.shared.runtime.clock.now();
+        let index = loop {
+            match self.read_index().await {
+                Ok(index) => break index,
+                Err(refused @ Unavailable::NoLeader) => {
+                    if self.shared.runtime.clock.now().saturating_sub(began) >= self.leader_wait {
+                        return Err(refused);
+                    }
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                Err(refused) => return Err(refused),
+            }
+        };
+        let mut progress = self.shared.progress.subscribe();
+        let reached = progress
+            .wait_for(|progress| progress.stopped.is_some() || progress.applied.is_some_and(|id| id.index >= index))
+            .await;
+        match reached {
+            Ok(progress) if progress.stopped.is_none() => {
+                let revision = progress.revision;
+                drop(progress);
+                // The read index lies at or behind this leader's own first entry, so its time is to be trusted.
+                Ok(ReadPoint {
+                    time: self.shared.time.now(),
+                    revision,
+                })
+            }
+            _ => Err(self.shared.stopped_error(false)),
+        }
+    }
+
+    async fn read_index(&self) -> Result<u64, Unavailable> {
+        let asked = in_scope(
+            self.shared.next_seed(),
+            self.raft.get_read_linearizer(ReadPolicy::ReadIndex),
+        )
+        .await;
+        match asked {
+            Ok(linearizer) => Ok(linearizer.read_log_id().index()),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => Err(match forward.leader_id {
+                Some(leader) if leader != self.shared.node.0 => {
+                    leadership::refusal(Role::Follows(tenure_core::ids::NodeId(leader)))
+                }
+                _ => Unavailable::NoLeader,
+            }),
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => Err(Unavailable::NoLeader),
+            Err(RaftError::Fatal(fatal)) => {
+                leadership::library_stopped(&self.shared, &fatal);
+                Err(self.shared.stopped_error(false))
+            }
+        }
+    }
+}
+
+fn answer(batch: Vec<oneshot::Sender<PointAnswered>>, point: &PointAnswered) {
+    for read in batch {
+        let _ = read.send(point.clone());
+    }
+}

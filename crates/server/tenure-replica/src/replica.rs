@@ -1,0 +1,569 @@
+//! One group on this node: opened, proposed to, read from, shut down.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{InitializeError, RaftError};
+use openraft::{Config, SnapshotPolicy};
+
+use tenure_core::command::Request;
+use tenure_core::ids::{GroupId, NodeId, Revision, SessionRef};
+use tenure_core::machine::GroupKind;
+use tenure_core::query::{Found, Query};
+use tenure_core::response::{Answer, KeptAlive};
+use tenure_core::time::Timestamp;
+use tenure_storage::feed::Feed;
+use tenure_storage::log::GroupLog;
+use tenure_storage::state::GroupState;
+
+use crate::apply::{self, Applier};
+use crate::effects::EffectSink;
+use crate::error::{OpenError, Unavailable};
+use crate::lane::Lane;
+use crate::leadership::{self, Role};
+use crate::log_adapter::{self, LogAdapter};
+use crate::machine_adapter::MachineAdapter;
+use crate::network::NoPeers;
+use crate::proposer::Proposer;
+use crate::queue::QueueLimits;
+use crate::raft_types::{Raft, in_scope};
+use crate::read::{ReadPoint, Reader, WaitingReads};
+use crate::runtime::{Runtime, TaskHandle};
+use crate::shared::{Shared, Told};
+use crate::time::TimeKeeper;
+use crate::write_behind::{PurgeLimits, WriteBehind};
+
+/// How long a shutdown waits for what was proposed.
+const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+/// How often something is looked at that tells nobody when it changes.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// How fast a group notices that its leader is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timings {
+    /// How often a leader is heard of.
+    pub heartbeat: Duration,
+    /// The shortest time without a leader after which a replica stands for election.
+    pub election_min: Duration,
+    /// The longest.
+    pub election_max: Duration,
+    /// How long a request waits for a leader before it is answered that there is none.
+    pub leader_wait: Duration,
+}
+
+impl Default for Timings {
+    fn default() -> Timings {
+        Timings {
+            heartbeat: Duration::from_millis(100),
+            election_min: Duration::from_millis(300),
+            election_max: Duration::from_millis(500),
+            leader_wait: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What a group is opened with.
+pub struct ReplicaOptions {
+    /// Which group.
+    pub group: GroupId,
+    /// Which commands it takes.
+    pub kind: GroupKind,
+    /// This node. Its id was never used for another folder.
+    pub node: NodeId,
+    /// How fast it notices that its leader is gone.
+    pub timings: Timings,
+    /// How much may wait to be proposed.
+    pub queue: QueueLimits,
+    /// When its log is purged.
+    pub purge: PurgeLimits,
+    /// Its log.
+    pub log: GroupLog,
+    /// Its state.
+    pub state: GroupState,
+    /// The world.
+    pub runtime: Runtime,
+    /// Whom it tells what happened.
+    pub sink: Arc<dyn EffectSink>,
+}
+
+impl ReplicaOptions {
+    /// The options of production.
+    pub fn new(
+        group: GroupId,
+        kind: GroupKind,
+        node: NodeId,
+        (log, state): (GroupLog, GroupState),
+        runtime: Runtime,
+        sink: Arc<dyn EffectSink>,
+    ) -> ReplicaOptions {
+        ReplicaOptions {
+            group,
+            kind,
+            node,
+            timings: Timings::default(),
+            queue: QueueLimits::default(),
+            purge: PurgeLimits::default(),
+            log,
+            state,
+            runtime,
+            sink,
+        }
+    }
+}
+
+impl fmt::Debug for ReplicaOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicaOptions")
+            .field("group", &self.group)
+            .field("kind", &self.kind)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One group on this node. Clones are the same group. When the last one is dropped without a
+/// [`shutdown`](Replica::shutdown), everything stops where it is, as if the process had been killed.
+#[derive(Clone)]
+pub struct Replica {
+    running: Arc<Running>,
+}
+
+/// How a group is on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    /// Who leads, if that is known.
+    pub leader: Option<NodeId>,
+    /// Whether this node leads and may propose.
+    pub leads: bool,
+    /// The term.
+    pub term: u64,
+    /// The index of the last entry in the log.
+    pub last_index: Option<u64>,
+    /// The index of the last applied entry.
+    pub applied_index: Option<u64>,
+    /// The index up to which the log is synced.
+    pub flushed_index: Option<u64>,
+    /// The index of the first entry that is still in the log.
+    pub first_index: Option<u64>,
+    /// The index up to which the state survives a loss of power without the log.
+    pub durable_index: Option<u64>,
+    /// The revision after the last applied entry.
+    pub revision: Revision,
+    /// Cluster time after it.
+    pub time: Timestamp,
+    /// Entries of the log that are not applied.
+    pub lag_entries: u64,
+    /// Requests that wait to be proposed.
+    pub waiting: usize,
+    /// Entries that were proposed and are not applied.
+    pub in_flight: usize,
+    /// Entries proposed since the opening.
+    pub entries_proposed: u64,
+    /// Bytes that the overlay of the state takes.
+    pub overlay_bytes: usize,
+    /// Whether the group should ask for its next block of revisions.
+    pub wants_block: bool,
+    /// Why the group has stopped, if it has.
+    pub stopped: Option<Arc<str>>,
+}
+
+/// A group that runs, until it is dropped.
+struct Running {
+    shared: Arc<Shared>,
+    applier: Arc<Applier>,
+    raft: Raft,
+    log: LogAdapter,
+    write_lane: Arc<Lane>,
+    reads: Arc<WaitingReads>,
+    tasks: Vec<TaskHandle>,
+}
+
+impl Replica {
+    /// Opens a group over its log and state as they were left, and lets it run. What the log says is committed
+    /// is applied before this returns. If this node is the only voter it stands for election at once.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was changed that another opening would miss.
+    pub async fn open(options: ReplicaOptions) -> Result<Replica, OpenError> {
+        let consensus = |why: String| OpenError::Consensus {
+            group: options.group,
+            why,
+        };
+        let config = config(&options).map_err(&consensus)?;
+        let Parts {
+            shared,
+            applier,
+            log,
+            machine,
+            write_lane,
+        } = assemble(&options)?;
+        let node = options.node.0;
+        let raft = Raft::new(node, Arc::new(config), NoPeers, log.clone(), machine);
+        let raft = in_scope(shared.next_seed(), raft)
+            .await
+            .map_err(|error| consensus(error.to_string()))?;
+        if raft.voter_ids().eq([node]) {
+            let elected = in_scope(shared.next_seed(), raft.trigger().elect(false)).await;
+            elected.map_err(|error| consensus(error.to_string()))?;
+        }
+        let reads = Arc::new(WaitingReads::default());
+        let leader_wait = options.timings.leader_wait;
+        let proposer = Proposer {
+            shared: shared.clone(),
+            raft: raft.clone(),
+            leader_wait,
+        };
+        let reader = Reader {
+            shared: shared.clone(),
+            raft: raft.clone(),
+            reads: reads.clone(),
+            leader_wait,
+        };
+        let write_behind = WriteBehind {
+            applier: applier.clone(),
+            log: log.clone(),
+            lane: write_lane.clone(),
+            raft: raft.clone(),
+            limits: options.purge,
+        };
+        let tasks = &options.runtime.tasks;
+        let tasks = vec![
+            tasks.spawn("propose", Box::pin(proposer.run())),
+            tasks.spawn("read", Box::pin(reader.run())),
+            tasks.spawn("write-behind", Box::pin(write_behind.run())),
+        ];
+        Ok(Replica {
+            running: Arc::new(Running {
+                shared,
+                applier,
+                raft,
+                log,
+                write_lane,
+                reads,
+                tasks,
+            }),
+        })
+    }
+
+    /// Makes this node the group's only voter, if the group has none yet. Doing it again changes nothing.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; then asking again is safe.
+    pub async fn found(&self) -> Result<(), Unavailable> {
+        let Running { shared, raft, .. } = &*self.running;
+        let voters = BTreeMap::from([(shared.node.0, ())]);
+        match in_scope(shared.next_seed(), raft.initialize(voters)).await {
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
+            Err(RaftError::APIError(error @ InitializeError::NotInMembers(_))) => {
+                Err(Unavailable::Internal(error.to_string().into()))
+            }
+            Err(RaftError::Fatal(fatal)) => {
+                leadership::library_stopped(shared, &fatal);
+                Err(shared.stopped_error(true))
+            }
+        }
+    }
+
+    /// Proposes a request and waits until it is applied here. `deadline` is an instant of the runtime's clock.
+    /// A caller that drops this future gives the request up if it was not proposed yet.
+    ///
+    /// # Errors
+    /// [`Unavailable`], whose outcome says whether the request may have been applied.
+    pub async fn propose(&self, request: Request, deadline: Option<Duration>) -> Result<Answer, Unavailable> {
+        let shared = &self.running.shared;
+        let arrived = shared.runtime.clock.now();
+        let mut ticket = {
+            let mut proposals = shared.proposals();
+            if !proposals.open {
+                drop(proposals);
+                return Err(shared.stopped_error(false));
+            }
+            proposals.waiting.push(request, deadline, arrived)?
+        };
+        shared.wake.notify_one();
+        let answered = match deadline {
+            None => (&mut ticket.answer).await,
+            Some(deadline) => match tokio::time::timeout(deadline - arrived, &mut ticket.answer).await {
+                Ok(answered) => answered,
+                Err(_) if ticket.give_up() => return Err(Unavailable::Deadline),
+                // It may have been answered in this moment.
+                Err(_) => return ticket.answer.try_recv().unwrap_or(Err(Unavailable::QuorumTimeout)),
+            },
+        };
+        answered.unwrap_or_else(|_| Err(shared.stopped_error(true)))
+    }
+
+    /// Keeps a session alive: in the next entry, together with all others that wait, and answered only by an
+    /// entry that is stamped after this call. Never refused because much is waiting.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the session may have been kept alive nevertheless.
+    pub async fn keep_alive(&self, session: SessionRef) -> Result<(KeptAlive, Timestamp), Unavailable> {
+        let shared = &self.running.shared;
+        let arrived = shared.runtime.clock.now();
+        let receiver = {
+            let mut proposals = shared.proposals();
+            if !proposals.open {
+                drop(proposals);
+                return Err(shared.stopped_error(false));
+            }
+            proposals.waiting.push_keep_alive(session, arrived)?
+        };
+        shared.wake.notify_one();
+        receiver.await.unwrap_or_else(|_| Err(shared.stopped_error(true)))
+    }
+
+    /// Waits until whatever was committed before this call is applied here, and returns from where on a
+    /// [`query`](Replica::query) sees it. All reads that wait share one read index.
+    ///
+    /// # Errors
+    /// [`Unavailable`]. Nothing was changed; a read has no outcome.
+    pub async fn read_index(&self) -> Result<ReadPoint, Unavailable> {
+        self.running.reads.wait(&self.running.shared).await
+    }
+
+    /// Reads the applied state: what was found, at which revision, at which applied time.
+    ///
+    /// # Errors
+    /// [`Unavailable::Stopped`] if the state can no longer be read.
+    pub fn query(&self, query: &Query) -> Result<(Found, Revision, Timestamp), Unavailable> {
+        let found = self.running.applier.query(query);
+        found.ok_or_else(|| self.running.shared.stopped_error(false))
+    }
+
+    /// The changes of this replica, as far back as it keeps them.
+    pub fn feed(&self) -> Feed {
+        self.running.applier.state.feed().clone()
+    }
+
+    /// Cluster time now, if this node leads and may say so.
+    pub fn stamp_now(&self) -> Option<Timestamp> {
+        let Running { shared, raft, .. } = &*self.running;
+        matches!(leadership::role(raft, shared), Role::Leads(_)).then(|| shared.time.now())
+    }
+
+    /// How the group is on this node.
+    pub fn status(&self) -> ReplicaStatus {
+        let Running {
+            shared,
+            applier,
+            raft,
+            log,
+            ..
+        } = &*self.running;
+        let leads = matches!(leadership::role(raft, shared), Role::Leads(_));
+        let (leader, term, last_index) = {
+            let metrics = raft.metrics();
+            let metrics = metrics.borrow_watched();
+            (metrics.current_leader, metrics.current_term, metrics.last_log_index)
+        };
+        let (first_index, flushed_index) = log.first_and_flushed();
+        let pending = applier.state.pending();
+        let progress = shared.progress.borrow().clone();
+        let (waiting, in_flight, entries_proposed) = {
+            let proposals = shared.proposals();
+            (proposals.waiting.len(), proposals.in_flight, proposals.entries)
+        };
+        let applied_index = progress.applied.map(|id| id.index);
+        let next = |index: Option<u64>| index.map_or(0, |index| index + 1);
+        ReplicaStatus {
+            leader: leader.map(NodeId),
+            leads,
+            term,
+            last_index,
+            applied_index,
+            flushed_index,
+            first_index,
+            durable_index: pending.durable,
+            revision: progress.revision,
+            time: progress.time,
+            lag_entries: next(last_index).saturating_sub(next(applied_index)),
+            waiting,
+            in_flight,
+            entries_proposed,
+            overlay_bytes: pending.bytes,
+            wants_block: progress.wants_block,
+            stopped: progress.stopped,
+        }
+    }
+
+    /// Waits until this node leads and its own first entry is applied, or another node leads.
+    ///
+    /// # Errors
+    /// [`Unavailable::NoLeader`] when the limit is over; [`Unavailable::Stopped`] if the group has stopped.
+    pub async fn wait_until_ready(&self, limit: Duration) -> Result<(), Unavailable> {
+        let Running { shared, raft, .. } = &*self.running;
+        let mut progress = shared.progress.subscribe();
+        let ready = async {
+            loop {
+                if shared.stopped().is_some() {
+                    return Err(shared.stopped_error(false));
+                }
+                match leadership::role(raft, shared) {
+                    Role::Leads(_) | Role::Follows(_) => return Ok(()),
+                    Role::Begins | Role::Waits => {}
+                }
+                tokio::select! {
+                    biased;
+                    _ = progress.changed() => {}
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                }
+            }
+        };
+        tokio::time::timeout(limit, ready)
+            .await
+            .unwrap_or(Err(Unavailable::NoLeader))
+    }
+
+    /// Calls this with each entry before it is applied.
+    #[cfg(test)]
+    pub(crate) fn look_before_apply(&self, look: impl Fn(&tenure_core::command::Entry) + Send + Sync + 'static) {
+        assert!(
+            self.running.applier.before_apply.set(Box::new(look)).is_ok(),
+            "looked at already"
+        );
+    }
+
+    /// Takes nothing in any more, waits a bounded time for what was taken in, and makes everything durable.
+    pub async fn shutdown(&self) {
+        let Running {
+            shared,
+            applier,
+            raft,
+            log,
+            write_lane,
+            tasks,
+            ..
+        } = &*self.running;
+        shared.proposals().open = false;
+        let drained = async {
+            loop {
+                {
+                    let proposals = shared.proposals();
+                    if proposals.in_flight == 0 && proposals.waiting.is_empty() {
+                        return;
+                    }
+                }
+                if shared.stopped().is_some() {
+                    return;
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        let _ = tokio::time::timeout(DRAIN_WITHIN, drained).await;
+        let already = shared.stopped().is_some();
+        shared.stop("the group was shut down", Told::Nobody);
+        // Its error says only that the task of the library had ended otherwise.
+        let _ = in_scope(shared.next_seed(), raft.shutdown()).await;
+        for task in tasks {
+            task.abort();
+        }
+        if already {
+            return;
+        }
+        if let Some(flushed) = log.first_and_flushed().1 {
+            let writer = applier.clone();
+            let made = write_lane.run(move || writer.state.make_durable(flushed));
+            if let Ok(Err(error)) = made.await {
+                tracing::error!(group = shared.group.0, %error, "the state could not be made durable at the shutdown");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shared = &self.running.shared;
+        f.debug_struct("Replica")
+            .field("group", &shared.group)
+            .field("node", &shared.node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.shared.stop("the group was dropped", Told::Nobody);
+    }
+}
+
+/// What a group is made of, before it runs.
+pub(crate) struct Parts {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) applier: Arc<Applier>,
+    pub(crate) log: LogAdapter,
+    pub(crate) machine: MachineAdapter,
+    pub(crate) write_lane: Arc<Lane>,
+}
+
+/// Puts a group together over its log and state as they were left.
+pub(crate) fn assemble(options: &ReplicaOptions) -> Result<Parts, OpenError> {
+    let group = options.group;
+    let damaged = |what: String| OpenError::Damaged { group, what };
+    let lane = |what: &str| {
+        let name = format!("{what}-{}", group.0);
+        let lane = Lane::start(&*options.runtime.tasks, &name);
+        lane.map(Arc::new).map_err(|error| OpenError::Thread {
+            group,
+            why: error.to_string(),
+        })
+    };
+    let machine = apply::open_machine(options.kind, &options.state).map_err(damaged)?;
+    let last_in_log = log_adapter::last_stamp(&options.log).map_err(|error| damaged(error.to_string()))?;
+    let time = TimeKeeper::open(options.runtime.clock.clone(), last_in_log, machine.time());
+    let shared = Arc::new(Shared::new(
+        group,
+        options.node,
+        options.runtime.clone(),
+        options.sink.clone(),
+        time,
+        options.queue,
+    ));
+    let applier = Applier::open(shared.clone(), options.kind, options.state.clone(), machine)?;
+    let applier = Arc::new(applier);
+    let log = LogAdapter::open(options.log.clone(), shared.clone(), options.state.clone())
+        .map_err(|error| damaged(error.to_string()))?;
+    let write_lane = lane("write")?;
+    let machine = MachineAdapter::new(applier.clone(), lane("apply")?, write_lane.clone(), log.clone());
+    Ok(Parts {
+        shared,
+        applier,
+        log,
+        machine,
+        write_lane,
+    })
+}
+
+/// How the consensus library runs. The relations between these figures are the reason for most of them.
+fn config(options: &ReplicaOptions) -> Result<Config, String> {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let config = Config {
+        cluster_name: options.group.to_string(),
+        heartbeat_interval: millis(options.timings.heartbeat),
+        election_timeout_min: millis(options.timings.election_min),
+        election_timeout_max: millis(options.timings.election_max),
+        // An isolated replica must not raise its term for ever.
+        enable_pre_vote: Some(true),
+        // A leader that was restarted before its last write was synced must not resume its term: it would give
+        // the log ids of entries that followers have acknowledged to other entries.
+        enable_leader_restore: Some(false),
+        allow_log_reversion: Some(false),
+        // Our entries hold up to a mebibyte each.
+        max_payload_entries: 64,
+        max_append_entries: Some(64),
+        purge_batch_size: 1_024,
+        // Snapshots are made, and the log is purged, by our own trigger.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: 50_000,
+        replication_lag_threshold: 50_000,
+        install_snapshot_timeout: 10_000,
+        ..Config::default()
+    };
+    config.validate().map_err(|error| error.to_string())
+}

@@ -1,0 +1,170 @@
+//! What the parts of one group share: its time, its waiting line, how far it is, and whether it has stopped.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use tenure_core::ids::{GroupId, NodeId, Revision};
+use tenure_core::time::Timestamp;
+
+use crate::effects::EffectSink;
+use crate::error::Unavailable;
+use crate::queue::{Batch, QueueLimits, WaitingLine};
+use crate::raft_types::LogId;
+use crate::runtime::Runtime;
+use crate::time::TimeKeeper;
+
+/// How far a group is on this node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    /// The last applied entry.
+    pub(crate) applied: Option<LogId>,
+    /// The revision after it.
+    pub(crate) revision: Revision,
+    /// Cluster time after it.
+    pub(crate) time: Timestamp,
+    /// When the next key or session ends.
+    pub(crate) next_deadline: Option<Timestamp>,
+    /// Whether anything has a deadline, bookkeeping included.
+    pub(crate) has_deadlines: bool,
+    /// Whether it left due work.
+    pub(crate) more_due: bool,
+    /// Whether the group should ask for its next block of revisions.
+    pub(crate) wants_block: bool,
+    /// Why the group has stopped, if it has.
+    pub(crate) stopped: Option<Arc<str>>,
+}
+
+/// What waits to be proposed and what was proposed.
+pub(crate) struct Proposals {
+    pub(crate) waiting: WaitingLine,
+    /// Entries that were proposed and are not answered yet.
+    pub(crate) in_flight: usize,
+    /// The highest stamp among them.
+    pub(crate) proposed: Option<Timestamp>,
+    /// Until when nothing is proposed, because the library refused (an instant of the local clock).
+    pub(crate) paused_until: Duration,
+    /// Whether requests are taken in.
+    pub(crate) open: bool,
+    /// Entries proposed so far.
+    pub(crate) entries: u64,
+}
+
+/// Shared by the parts of one group.
+pub(crate) struct Shared {
+    pub(crate) group: GroupId,
+    pub(crate) node: NodeId,
+    pub(crate) runtime: Runtime,
+    pub(crate) sink: Arc<dyn EffectSink>,
+    pub(crate) time: TimeKeeper,
+    /// Wakes the proposer.
+    pub(crate) wake: Notify,
+    pub(crate) progress: watch::Sender<Progress>,
+    proposals: Mutex<Proposals>,
+    calls: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        group: GroupId,
+        node: NodeId,
+        runtime: Runtime,
+        sink: Arc<dyn EffectSink>,
+        time: TimeKeeper,
+        limits: QueueLimits,
+    ) -> Shared {
+        let proposals = Proposals {
+            waiting: WaitingLine::new(limits),
+            in_flight: 0,
+            proposed: None,
+            paused_until: Duration::ZERO,
+            open: true,
+            entries: 0,
+        };
+        Shared {
+            group,
+            node,
+            runtime,
+            sink,
+            time,
+            wake: Notify::new(),
+            progress: watch::Sender::new(Progress::default()),
+            proposals: Mutex::new(proposals),
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// The waiting line, for a look or a small change.
+    pub(crate) fn proposals(&self) -> MutexGuard<'_, Proposals> {
+        self.proposals
+            .lock()
+            .expect("nothing panics while it holds the waiting line")
+    }
+
+    /// The seed of the next call into the consensus library.
+    pub(crate) fn next_seed(&self) -> u64 {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let mixed = self.runtime.seed ^ (u64::from(self.group.0) << 32) ^ self.node.0.rotate_left(17);
+        mixed.wrapping_add(call.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Why the group has stopped, if it has.
+    pub(crate) fn stopped(&self) -> Option<Arc<str>> {
+        self.progress.borrow().stopped.clone()
+    }
+
+    /// The error of a request that met a stopped group.
+    pub(crate) fn stopped_error(&self, proposed: bool) -> Unavailable {
+        let why = self
+            .stopped()
+            .unwrap_or_else(|| Arc::from("the group is shutting down"));
+        Unavailable::Stopped { why, proposed }
+    }
+
+    /// Stops the group, once: whatever waits is failed, and the node is told unless this is its own wish.
+    pub(crate) fn stop(&self, why: &str, told: Told) {
+        let reason: Arc<str> = Arc::from(why);
+        let first = self.progress.send_if_modified(|progress| {
+            let first = progress.stopped.is_none();
+            progress.stopped.get_or_insert(reason);
+            first
+        });
+        if !first {
+            return;
+        }
+        let waiting = {
+            let mut proposals = self.proposals();
+            proposals.open = false;
+            proposals.waiting.take_all()
+        };
+        self.fail(waiting, false);
+        self.wake.notify_one();
+        if told != Told::Nobody {
+            tracing::error!(group = self.group.0, why, "the group has stopped");
+            self.sink.stopped(self.group, why);
+        }
+        if told == Told::NodeMustStop {
+            self.sink.node_must_stop(why);
+        }
+    }
+
+    /// Fails what was taken from the line because the group has stopped.
+    pub(crate) fn fail(&self, batch: Batch, proposed: bool) {
+        if !batch.is_empty() {
+            batch.fail(&self.stopped_error(proposed));
+        }
+    }
+}
+
+/// Who is told that a group has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Nobody: the node stopped it.
+    Nobody,
+    /// The node, which goes on.
+    Node,
+    /// The node, which must stop as well.
+    NodeMustStop,
+}

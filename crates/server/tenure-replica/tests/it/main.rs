@@ -1,0 +1,11 @@
+//! One group on one node: in a world with virtual time and a disk in memory, and on the real one.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail the test, as the tests do")]
+
+mod expiry;
+mod propose;
+mod purge;
+mod read;
+mod restart;
+mod time;
+mod world;

@@ -1,0 +1,74 @@
+//! The log is purged behind what the state holds durably, and never beyond it.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use tenure_replica::{PurgeLimits, Replica};
+
+use crate::world::{VirtualNode, get, put, start};
+
+async fn put_one_by_one(replica: &Replica, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        replica.propose(put(&format!("k{number}"), "v"), None).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_stays_short_and_a_kill_after_a_purge_loses_nothing() {
+    let limits = PurgeLimits {
+        entries_max: 100,
+        bytes_max: u64::MAX,
+        entries_kept: 20,
+    };
+    let node = VirtualNode::new();
+    let mut options = node.options();
+    options.purge = limits;
+    let replica = start(options).await;
+    for round in 0..10 {
+        put_one_by_one(&replica, round * 100..(round + 1) * 100).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let status = replica.status();
+    let (first, durable) = (status.first_index.unwrap(), status.durable_index.unwrap());
+    assert!(first > 700, "the log begins at {first} of {:?}", status.last_index);
+    assert!(
+        first <= durable + 1,
+        "{first} was purged, and only {durable} is durable"
+    );
+    assert!(status.last_index.unwrap() - first <= 220);
+    drop(replica);
+    for lost in 0..2 {
+        let node = if lost == 0 {
+            node.after_kill(0)
+        } else {
+            node.after_power_loss()
+        };
+        let replica = node.start().await;
+        for number in 0..1_000 {
+            assert!(get(&replica, &format!("k{number}")).is_some());
+        }
+        replica.propose(put("next", "v"), None).await.unwrap();
+        drop(replica);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_of_many_bytes_is_purged_however_few_its_entries_are() {
+    let node = VirtualNode::new();
+    let mut options = node.options();
+    options.purge = PurgeLimits {
+        entries_max: 50_000,
+        bytes_max: 4 << 20,
+        entries_kept: 10_000,
+    };
+    let replica = start(options).await;
+    let value = "v".repeat(200_000);
+    for round in 0..80 {
+        let puts = (0..2).map(|number| replica.propose(put(&format!("{round}-{number}"), &value), None));
+        assert!(join_all(puts).await.iter().all(Result::is_ok));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(replica.status().first_index.unwrap() > 0);
+}

@@ -1,0 +1,212 @@
+//! What can go wrong with the data folder. Every error says whether to refuse to open it or to stop the node.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tenure_core::ids::GroupId;
+use thiserror::Error;
+
+/// The folder or something in it was not opened. What was in it before is still there.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Another process has the folder open. Nothing was touched.
+    #[error("the data folder {} is in use by another process", folder.display())]
+    Held {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The folder has files in it but was not made by Tenure. Nothing was touched.
+    #[error(
+        "{} is not a data folder of Tenure, and it is not empty (it holds {found:?}); choose an empty one",
+        folder.display()
+    )]
+    NotOurs {
+        /// The folder.
+        folder: PathBuf,
+        /// The first of the names that do not belong there.
+        found: String,
+    },
+    /// The folder was written by a newer release. Nothing was touched.
+    #[error(
+        "the data folder {} has format {found}, and this release knows formats up to {known}; start a newer release",
+        folder.display()
+    )]
+    FormatNewer {
+        /// The folder.
+        folder: PathBuf,
+        /// The format of the folder.
+        found: u32,
+        /// The newest format that this release knows.
+        known: u32,
+    },
+    /// The file that names the folder's format says something else. Nothing was touched.
+    #[error(
+        "the data folder {} names no format that this release understands (its FORMAT file begins {found:?})",
+        folder.display()
+    )]
+    FormatUnknown {
+        /// The folder.
+        folder: PathBuf,
+        /// The beginning of the file.
+        found: String,
+    },
+    /// The file that holds the node's identity cannot be trusted. Nothing was touched.
+    #[error(
+        "the identity of the node in {} is damaged ({reason}); set this folder aside and let the node join again",
+        folder.display()
+    )]
+    IdentityDamaged {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The node has been here before but its log is gone. Nothing was touched.
+    #[error(
+        "there is no Raft log in {}, though there must be one; set this folder aside and let the node join again",
+        folder.display()
+    )]
+    LogMissing {
+        /// The folder of the log.
+        folder: PathBuf,
+    },
+    /// The log is damaged in a place that may have been acknowledged. Nothing was changed.
+    #[error(transparent)]
+    LogDamaged(#[from] Damage),
+    /// The disk refused. A later attempt may succeed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// What the disk said.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// For `map_err` on calls of the disk.
+    pub(crate) fn io<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> OpenError + use<'a> {
+        move |source| OpenError::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// A place in the log that cannot be what was written there, though it may have been acknowledged. The node's identity
+/// ends with it: a voter that forgot an entry or a vote may not vote on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The folder of the log.
+    pub folder: PathBuf,
+    /// The number of the segment, which is the name of its file. `None`: the file that notes the last synced batch.
+    pub segment: Option<u32>,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// Whose record lies there, as far as its header can be trusted.
+    pub group: Option<GroupId>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the Raft log in {} is damaged in ", self.folder.display())?;
+        match self.segment {
+            Some(segment) => write!(f, "segment {segment}")?,
+            None => f.write_str("the file \"synced\"")?,
+        }
+        write!(f, " at offset {}", self.offset)?;
+        match self.group {
+            Some(group) => write!(f, " (a record of group {})", group.0)?,
+            None => f.write_str(" (group not readable)")?,
+        }
+        write!(
+            f,
+            ": {}; set this folder aside and let the node join again",
+            self.reason
+        )
+    }
+}
+
+impl std::error::Error for Damage {}
+
+/// A call on the log did not do what was asked.
+#[derive(Clone, Debug, Error)]
+pub enum LogFailed {
+    /// The entries do not continue the group's log. Nothing was done, and the log goes on.
+    #[error("group {}: entry {got} cannot follow, entry {expected} is next", group.0)]
+    NotContiguous {
+        /// The group.
+        group: GroupId,
+        /// The index that must come next.
+        expected: u64,
+        /// The index that came.
+        got: u64,
+    },
+    /// Something is longer than the log can hold. Nothing was done, and the log goes on.
+    #[error("group {}: {length} bytes in one record, {length_max} are allowed", group.0)]
+    TooLong {
+        /// The group.
+        group: GroupId,
+        /// The length of what was handed in, in bytes.
+        length: usize,
+        /// The bound, in bytes.
+        length_max: usize,
+    },
+    /// The group has too many entries that are not purged. Nothing was done, and the log goes on.
+    #[error("group {}: the log holds {entries_max} entries, purge it first", group.0)]
+    GroupFull {
+        /// The group.
+        group: GroupId,
+        /// The bound on the entries of a group.
+        entries_max: usize,
+    },
+    /// The log was closed. Nothing was done.
+    #[error("the Raft log is closed")]
+    Closed,
+    /// The disk refused. What was not called back before may or may not be on the disk, and the log does nothing more:
+    /// stop the node.
+    #[error("cannot {action} {}: {source}; the node must stop", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// What the disk said.
+        source: Arc<io::Error>,
+    },
+    /// An entry that was on the disk is not there any more. The log does nothing more: stop the node.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+    /// The thread that writes the log ended in a panic. The log does nothing more: stop the node.
+    #[error("the writer of the Raft log ended unexpectedly; the node must stop")]
+    WriterGone,
+}
+
+impl LogFailed {
+    /// Whether the log is unusable from now on, so that the node must stop. Otherwise nothing was done.
+    pub fn stops_the_node(&self) -> bool {
+        match self {
+            LogFailed::NotContiguous { .. }
+            | LogFailed::TooLong { .. }
+            | LogFailed::GroupFull { .. }
+            | LogFailed::Closed => false,
+            LogFailed::Io { .. } | LogFailed::Damaged(_) | LogFailed::WriterGone => true,
+        }
+    }
+
+    /// For `map_err` on calls of the disk.
+    pub(crate) fn io<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> LogFailed + use<'a> {
+        move |source| LogFailed::Io {
+            action,
+            path: path.to_owned(),
+            source: Arc::new(source),
+        }
+    }
+}

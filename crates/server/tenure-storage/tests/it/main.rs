@@ -1,0 +1,19 @@
+//! The crate seen from outside.
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test that cannot go on may panic like the test")]
+
+mod feed_contract;
+mod layout;
+mod log_contract;
+mod log_crash;
+mod log_damage;
+mod log_failure;
+mod log_model;
+mod log_segments;
+mod log_support;
+mod log_thread;
+mod state_concurrent;
+mod state_contract;
+mod state_faults;
+mod state_harness;
+mod state_kill;

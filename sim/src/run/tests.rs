@@ -1,0 +1,48 @@
+//! Tests of whole runs.
+
+use super::{Planted, run, run_with};
+
+/// Seeds of one test run, if nothing else is asked for.
+const SEEDS_DEFAULT: u64 = 6;
+/// Seeds among which a planted defect is found.
+const PLANTED_SEEDS: u64 = 10;
+/// How more are asked for.
+const SEEDS_VARIABLE: &str = "TENURE_SIM_SEEDS";
+
+#[test]
+fn the_same_seed_gives_the_same_output() {
+    let (first, second) = (run(1), run(1));
+    for (number, (one, other)) in first.output.lines().zip(second.output.lines()).enumerate() {
+        assert_eq!(one, other, "line {} differs", number + 1);
+    }
+    assert_eq!(first, second);
+}
+
+#[test]
+fn another_seed_gives_another_output() {
+    assert_ne!(run(1).output, run(2).output);
+}
+
+#[test]
+fn every_promise_is_kept_through_crashes() {
+    let seeds = std::env::var(SEEDS_VARIABLE).map_or(SEEDS_DEFAULT, |seeds| seeds.parse().expect("a number of seeds"));
+    for seed in 0..seeds {
+        let report = run(seed);
+        assert!(report.violations.is_empty(), "{report}");
+    }
+}
+
+#[test]
+fn clocks_that_go_too_slowly_are_found() {
+    let found = (0..PLANTED_SEEDS).any(|seed| {
+        let violations = run_with(seed, Some(Planted::SlowClocks)).violations;
+        violations.iter().any(|what| what.contains("still rightly believes"))
+    });
+    assert!(found, "no seed showed two holders of one key");
+}
+
+#[test]
+fn a_disk_that_lies_about_its_syncs_is_found() {
+    let found = (0..PLANTED_SEEDS).any(|seed| !run_with(seed, Some(Planted::LyingDisk)).violations.is_empty());
+    assert!(found, "no seed showed a lost write");
+}

@@ -126,6 +126,7 @@ pub struct Watch {
     cache: Cache,
     follower: Follower,
     feed: Option<WatchFeed>,
+    subscribing: Option<BoxFuture<'static, Result<WatchFeed, (usize, Error)>>>,
     /// Until when, on the monotonic clock, the feed is to begin; `None` once it has.
     begin_by: Option<Duration>,
     /// Subscriptions in a row that came to nothing.
@@ -149,6 +150,7 @@ impl Watch {
             cache: builder.cache,
             follower,
             feed: None,
+            subscribing: None,
             begin_by: None,
             failures: 0,
             endpoint,
@@ -240,34 +242,54 @@ impl Watch {
         }
     }
 
-    /// Asks a node for what is wanted next.
+    /// Asks a node for what is wanted next. What is under way is kept here, so that a caller who gives up waiting over
+    /// and over does not begin it over and over.
     async fn subscribe(&mut self) -> Result<(), WatchEnd> {
-        let client = self.cache.client();
-        let pool = &client.shared.pool;
-        if self.failures > 0 {
-            tokio::time::sleep(backoff(self.failures, random_u64(&*client.shared.runtime.random))).await;
+        if self.subscribing.is_none() {
+            self.subscribing = Some(self.subscription());
         }
-        let endpoint = self.next_endpoint();
-        let patience = client.timeout() / PATIENCE_DIVISOR;
-        let opened = if self.compacted.is_empty() {
-            pool.stream(endpoint, patience).await
-        } else {
-            pool.link_stream(endpoint).await
+        let Some(subscribing) = &mut self.subscribing else {
+            return Ok(());
         };
-        let stream = match opened {
-            Ok(stream) => stream,
-            Err(error @ Error::WrongCluster { .. }) => return Err(WatchEnd::Failed(error)),
-            Err(error) => return self.failed(endpoint, error),
-        };
-        let request = self.follower.request(client.revision_seen());
-        match stream.watch(request, client.timeout()).await {
+        let result = subscribing.await;
+        self.subscribing = None;
+        let client = self.cache.client();
+        match result {
             Ok(feed) => {
-                self.begin_by = Some(client.now().monotonic + patience);
+                self.begin_by = Some(client.now().monotonic + client.timeout() / PATIENCE_DIVISOR);
                 self.feed = Some(feed);
                 Ok(())
             }
-            Err(error) => self.failed(stream.endpoint, error.into_error()),
+            Err((_, error @ Error::WrongCluster { .. })) => Err(WatchEnd::Failed(error)),
+            Err((endpoint, error)) => self.failed(endpoint, error),
         }
+    }
+
+    /// A subscription on its way: after a pause if the last one came to nothing, to the endpoint whose turn it is.
+    fn subscription(&mut self) -> BoxFuture<'static, Result<WatchFeed, (usize, Error)>> {
+        let client = self.cache.client().clone();
+        let endpoint = self.next_endpoint();
+        let only_there = !self.compacted.is_empty();
+        let pause = match self.failures {
+            0 => Duration::ZERO,
+            failures => backoff(failures, random_u64(&*client.shared.runtime.random)),
+        };
+        let request = self.follower.request(client.revision_seen());
+        async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            let pool = &client.shared.pool;
+            let opened = if only_there {
+                pool.link_stream(endpoint).await
+            } else {
+                pool.stream(endpoint, client.timeout() / PATIENCE_DIVISOR).await
+            };
+            let stream = opened.map_err(|error| (endpoint, error))?;
+            let watching = stream.watch(request, client.timeout()).await;
+            watching.map_err(|error| (stream.endpoint, error.into_error()))
+        }
+        .boxed()
     }
 
     /// Where to subscribe: an endpoint that has not said that it does not keep the revision.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::command::CacheSettings;
 use crate::effect::Effect;
 use crate::ids::{Incarnation, ObjectName, SessionId};
-use crate::keyspace::{self, KeyRow};
+use crate::keyspace::{self, KeyRowRef};
 use crate::kv;
 use crate::limits::OBJECTS_PER_NAMESPACE_MAX;
 use crate::machine::Run;
@@ -112,7 +112,7 @@ fn rows_of(
         if rows.len() == limit {
             return Visit::Break(());
         }
-        let row: KeyRow = keyspace::decode(key, value);
+        let row: KeyRowRef<'_> = keyspace::decode(key, value);
         rows.push((Bytes::copy_from_slice(&key[9..]), row.owner, row.deadline));
         Visit::Continue(())
     });

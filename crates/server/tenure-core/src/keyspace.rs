@@ -52,6 +52,21 @@ pub struct KeyRow {
     pub owner: Option<SessionId>,
 }
 
+/// The same row, read without copying the value: most of what looks at a key has no use for it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct KeyRowRef<'a> {
+    /// Its value, in the row's bytes.
+    _value: &'a [u8],
+    /// Revision of its last write.
+    pub(crate) version: u64,
+    /// Revision of its creation.
+    _created: u64,
+    /// Its own end.
+    pub(crate) deadline: Option<Timestamp>,
+    /// The session that owns it.
+    pub(crate) owner: Option<SessionId>,
+}
+
 /// A session, open or ended and still answering repeats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRow {
@@ -263,7 +278,7 @@ pub(crate) fn read<T: DeserializeOwned>(table: &(impl TableRead + ?Sized), key: 
 }
 
 /// Decodes a row's value; see [`read`].
-pub(crate) fn decode<T: DeserializeOwned>(key: &[u8], bytes: &[u8]) -> T {
+pub(crate) fn decode<'a, T: Deserialize<'a>>(key: &[u8], bytes: &'a [u8]) -> T {
     let row = match bytes.split_first() {
         Some((&ROW_FORM, body)) => postcard::take_from_bytes(body).ok(),
         _ => None,

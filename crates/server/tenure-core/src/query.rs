@@ -123,9 +123,9 @@ pub struct SessionView {
     pub remaining: Option<Span>,
     /// How it ended, if it did.
     pub ended: Option<(EndReason, u64)>,
-    /// How many keys it owns.
+    /// How many keys it owns. One that has lapsed, or whose cache was deleted, counts until it is ended or swept.
     pub owned_count: u64,
-    /// The first keys that it owns, each with its cache, at most a page.
+    /// The keys among the first page of them that a reader sees, each with its cache.
     pub owned: Vec<(ObjectName, Bytes)>,
     /// Results it keeps for repeats.
     pub results_kept: u64,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::command::Command;
 use crate::effect::{Change, ChangeKind, Effect};
 use crate::ids::{Incarnation, Secret, SessionId, SessionRef};
-use crate::keyspace::{self, Ended, KeyRow, SessionRow};
+use crate::keyspace::{self, Ended, KeyRowRef, SessionRow};
 use crate::limits::{IDENTITY_SESSION_IDLE, SESSION_RESULTS_KEPT, SESSIONS_MAX};
 use crate::machine::Run;
 use crate::machine::deadlines::Item;
@@ -188,7 +188,8 @@ pub(crate) fn end(run: &mut Run<'_>, id: SessionId, reason: EndReason) -> Sessio
     for (incarnation, key) in owned(run.table, id, usize::MAX) {
         run.table.delete(&keyspace::owned(id, incarnation, &key));
         let key_row_key = keyspace::key(incarnation, &key);
-        let key_row: KeyRow = keyspace::read(run.table, &key_row_key).expect("what a session owns exists");
+        let key_row = run.table.get(&key_row_key).expect("what a session owns exists");
+        let key_row: KeyRowRef<'_> = keyspace::decode(&key_row_key, &key_row);
         if let Some(deadline) = key_row.deadline {
             run.memory
                 .deadlines

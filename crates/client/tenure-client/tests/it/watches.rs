@@ -417,6 +417,31 @@ async fn waiting_for_an_item_can_be_given_up_at_any_moment_without_losing_one() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reader_that_never_waits_long_still_gets_over_a_broken_stream() {
+    let world = World::new(1);
+    script(
+        &world,
+        [
+            vec![started(100), WatchStep::Break],
+            vec![WatchStep::End(WireError::unavailable("starting"))],
+            vec![WatchStep::End(WireError::unavailable("starting"))],
+            vec![started(100), changes([(101, "a")], 101, false)],
+        ],
+    );
+    let mut watch = world.client().cache("c").watch().await.unwrap();
+    let mut looks = 0;
+    let item = loop {
+        looks += 1;
+        assert!(looks < 100, "it never gets anywhere");
+        if let Ok(item) = tokio::time::timeout(ms(1), watch.next()).await {
+            break item.unwrap().unwrap();
+        }
+        wait_virtually(ms(20)).await;
+    };
+    assert_eq!(brief(&item), "101:a");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_says_nothing_to_a_watch_is_left_for_another() {
     let world = World::new(2);
     world.cluster.fates(|received| match received.body {

@@ -6,7 +6,7 @@ use super::Memory;
 use super::deadlines::Item;
 use crate::command::NodeRecord;
 use crate::ids::{GroupId, Incarnation, Namespace, ObjectName, OneShotId, SessionId};
-use crate::keyspace::{self, ClusterRow, KeyRow, OneShotRow, SessionRow};
+use crate::keyspace::{self, ClusterRow, KeyRow, KeyRowRef, OneShotRow, SessionRow};
 use crate::limits::{PAGE_BYTES_MAX, PAGE_ROWS_MAX};
 use crate::query::{ClusterView, Found, KeyView, Query, SessionView};
 use crate::refusal::{EndReason, Failure};
@@ -29,7 +29,7 @@ pub(super) fn rebuild(table: &dyn TableRead) -> Memory {
         memory.sweeps.insert(Incarnation(keyspace::number_in(key)));
     });
     each(table, b"K", &mut |key, value| {
-        let row: KeyRow = keyspace::decode(key, value);
+        let row: KeyRowRef<'_> = keyspace::decode(key, value);
         if let Some(deadline) = row.deadline {
             let incarnation = Incarnation(keyspace::number_in(key));
             memory
@@ -165,8 +165,12 @@ fn session_view(table: &dyn TableRead, memory: &Memory, id: SessionId, with_owne
         Vec::new()
     };
     let named = owned.into_iter().filter_map(|(incarnation, key)| {
-        let name: Option<ObjectName> = keyspace::read(table, &keyspace::live(incarnation));
-        name.map(|name| (name, key))
+        let name: ObjectName = keyspace::read(table, &keyspace::live(incarnation))?;
+        let row_key = keyspace::key(incarnation, &key);
+        let row = table.get(&row_key)?;
+        let row: KeyRowRef<'_> = keyspace::decode(&row_key, &row);
+        let has_lapsed = row.deadline.is_some_and(|deadline| deadline.is_due_at(memory.time));
+        (!has_lapsed).then_some((name, key))
     });
     let open = ended.is_none();
     Some(SessionView {

@@ -159,11 +159,11 @@ pub(crate) fn prelude() -> Vec<Entry> {
     vec![entry_at(Timestamp(0), requests)]
 }
 
-/// Two sessions which own as much as a session may, so that each takes the whole room of the entry that ends it
-/// and whatever ends after it waits for the next one. `owners` are their ids.
+/// Sessions which own as much as a session may, so that each takes the whole room of the entry that ends it and
+/// whatever ends after it waits for the next one.
 pub(crate) fn great_sessions(opened: &mut dyn FnMut(&Entry) -> Applied) {
     opened(&entry_at(Timestamp(0), vec![anonymous(create("great", 1))]));
-    for (number, ttl) in [(0, 2_000), (1, 5_000)] {
+    for (number, ttl) in [(0, 1_500), (1, 2_500), (2, 2_500), (3, 5_000)] {
         let opening = anonymous(open(GREAT_NONCE + number, Some(Span::from_millis(ttl))));
         let applied = opened(&entry_at(Timestamp(0), vec![opening]));
         let Response::Done(Done::SessionOpened { id, secret, .. }) = applied.answers[0].response else {

@@ -87,3 +87,6 @@ pub(crate) fn now() -> Option<Duration> {
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -187,3 +187,6 @@ impl Inner {
         self.violations.push(what);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -146,3 +146,6 @@ fn faults(random: &SeededRandom, client: &str, events: &mut Vec<(Duration, Event
         earliest_ms = until_ms + 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

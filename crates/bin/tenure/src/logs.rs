@@ -38,7 +38,9 @@ fn begin(default: Option<&str>) -> Result<(), Failure> {
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(false);
+        .with_ansi(false)
+        // Where standard error is closed, saying so there would end a server by a panic.
+        .log_internal_errors(false);
     logs.try_init()
         .map_err(|error| Failure::failed(format!("logs cannot be written: {error}"), "report it"))
 }

@@ -1,13 +1,19 @@
 //! The simulation: a workspace of its own, with its own flags and its own target folder.
 
+use std::process::Command;
+
 use crate::failure::Failure;
 use crate::repository::Repository;
 use crate::{steps, testing};
 
+/// The build profile, the same as in the main workspace.
+const PROFILE: &str = "ci";
+
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask sim [--seeds COUNT] [arguments of `cargo nextest run`]
 
-Runs the real node and client on simulated clocks, networks and disks, on fixed seeds. --seeds runs each
+Runs clippy on the simulation, then the real node and client on simulated clocks, networks and disks, on
+fixed seeds. --seeds runs each
 scenario on that many seeds. Says so and passes where there is no simulation.";
 
 pub(crate) fn run(repository: &Repository, arguments: &[String]) -> Result<(), Failure> {
@@ -17,31 +23,32 @@ pub(crate) fn run(repository: &Repository, arguments: &[String]) -> Result<(), F
         return Ok(());
     }
     testing::install_nextest(repository)?;
+    steps::step("clippy of the simulation", || {
+        let arguments = ["clippy", "--profile", PROFILE, "--all-targets", "--", "-D", "warnings"];
+        steps::run(cargo_in_sim(repository).args(arguments))
+    })?;
     steps::step("simulation", || {
-        let folder = repository.root().join("sim");
-        let mut command = steps::cargo(repository);
-        command
-            .args(["nextest", "run", "--manifest-path"])
-            .arg(folder.join("Cargo.toml"));
-        if repository
-            .read("sim/Cargo.toml")?
-            .lines()
-            .any(|line| line.trim() == "[profile.ci]")
-        {
-            command.args(["--cargo-profile", "ci"]);
-        }
-        // Flags from outside would silently replace those that the simulation sets for itself.
-        for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
-            command.env_remove(name);
-        }
-        command
-            .env("CARGO_TARGET_DIR", folder.join("target"))
-            .current_dir(&folder);
+        let mut command = cargo_in_sim(repository);
+        command.args(["nextest", "run", "--cargo-profile", PROFILE]);
         if let Some(seeds) = seeds {
             command.env("TENURE_SIM_SEEDS", seeds.to_string());
         }
         steps::run(command.args(&rest))
     })
+}
+
+/// cargo in the workspace of the simulation, with that workspace's own flags and target folder. Flags from outside
+/// would silently replace those that it sets for itself.
+fn cargo_in_sim(repository: &Repository) -> Command {
+    let folder = repository.root().join("sim");
+    let mut command = steps::cargo(repository);
+    for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
+        command.env_remove(name);
+    }
+    command
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .current_dir(&folder);
+    command
 }
 
 /// The number of seeds, and what is for the test runner.

@@ -229,6 +229,22 @@ impl Running {
         line.trim_end_matches('\n').to_owned()
     }
 
+    /// Waits for a line on standard error that holds this. What comes on standard error until then is gone.
+    pub(crate) fn wait_for_error(&mut self, part: &str) {
+        let stderr = Lines::of(self.child.stderr.take().expect("asked once"));
+        while let Some(line) = stderr.next() {
+            if line.contains(part) {
+                return;
+            }
+        }
+        panic!("it ended without {part:?} on standard error");
+    }
+
+    /// Waits for its end; returns the exit status.
+    pub(crate) fn status(&mut self) -> Option<i32> {
+        wait_for_end(&mut self.child).code()
+    }
+
     /// Reads its output no more.
     pub(crate) fn close_output(&mut self) {
         self.stdout = None;

@@ -1,6 +1,8 @@
 //! Starting, stopping, and folders that cannot be used.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -41,6 +43,31 @@ fn a_polite_signal_stops_it_and_a_second_start_goes_on() {
         let version = server.done(["cache", "put", "leases", "k", "w", "--if-version", "2"]);
         assert_ne!(version, "version 2");
     }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let (_temporary, data) = folder();
+    let mut command = binary::command();
+    command
+        .args(["dev", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(&data);
+    let mut running = binary::Running::start(&mut command);
+    let address = running.line().strip_prefix("ready ").unwrap().to_owned();
+
+    // A request that waits for its body, and so holds up the stop.
+    let mut client = TcpStream::connect(address).unwrap();
+    let head = "POST /tenure.v1.Keys/Put HTTP/1.1\r\nHost: node\r\nContent-Type: application/grpc\r\n\
+                Expect: 100-continue\r\nContent-Length: 100\r\n\r\n";
+    client.write_all(head.as_bytes()).unwrap();
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 100");
+
+    running.send(Signal::TERM);
+    running.wait_for_error("a second signal ends the process at once");
+    running.send(Signal::TERM);
+    assert_eq!(running.status(), Some(1));
 }
 
 #[test]
@@ -165,6 +192,23 @@ fn start_founds_a_cluster_and_ignores_join_once_it_belongs_to_one() {
     let (status, _, log) = server.stop(Signal::TERM);
     assert_eq!(status, Some(0));
     assert!(log.contains("--join is ignored"), "{log}");
+}
+
+#[test]
+fn it_serves_on_when_nobody_reads_what_it_says() {
+    let (_temporary, data) = folder();
+    let mut command = binary::command();
+    command
+        .args(["dev", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(&data)
+        .env("TENURE_LOG", "info");
+    let mut running = binary::Running::start(&mut command);
+    assert!(running.line().starts_with("ready "));
+    running.close_output();
+    running.wait_for_error("the node serves");
+    // Both pipes are closed now, and what it logs while it stops goes nowhere.
+    running.send(Signal::TERM);
+    assert_eq!(running.status(), Some(0));
 }
 
 #[test]

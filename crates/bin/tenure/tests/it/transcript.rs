@@ -3,7 +3,6 @@
 //! What differs from run to run is replaced: ports, secrets, folders, times left. Revisions do not differ, since each
 //! transcript begins with a fresh server. With `UPDATE_SNAPSHOTS` set the files are written anew instead.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::binary::{self, Ran, Server};
@@ -60,19 +59,19 @@ impl<'a> Transcript<'a> {
         let shown: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         let mut text = format!("$ tenure {}\n", shown.join(" "));
         for line in ran.text().lines() {
-            writeln!(text, "{line}").unwrap();
+            text.push_str(&format!("{line}\n"));
         }
         for line in ran.stderr.lines() {
-            writeln!(text, "! {line}").unwrap();
+            text.push_str(&format!("! {line}\n"));
         }
         if ran.status != 0 {
-            writeln!(text, "[exit {}]", ran.status).unwrap();
+            text.push_str(&format!("[exit {}]\n", ran.status));
         }
         for (given, name) in &self.names {
             text = text.replace(given, name);
         }
         for line in text.lines() {
-            writeln!(self.text, "{}", normalised(line)).unwrap();
+            self.text.push_str(&format!("{}\n", normalised(line)));
         }
         self.text.push('\n');
     }
@@ -84,7 +83,7 @@ impl<'a> Transcript<'a> {
             .join(format!("{name}.txt"));
         let text = format!("{}\n", self.text.trim_end());
         if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-            std::fs::write(&path, &text).unwrap();
+            std::fs::write(&path, &text).expect("the snapshot can be written");
         }
         let expected = std::fs::read_to_string(&path).unwrap_or_default();
         if text == expected {
@@ -135,15 +134,13 @@ fn normalised(line: &str) -> String {
     }
     let is_group = text.ends_with(" runs");
     let mut words: Vec<&str> = text.split(' ').collect();
-    let mut column = 0;
-    for word in words.iter_mut().filter(|word| !word.is_empty()) {
+    for (column, word) in words.iter_mut().filter(|word| !word.is_empty()).enumerate() {
         // How far the log of a group has come, which its leader decides.
         if is_group && (2..5).contains(&column) {
             *word = "N";
         } else if is_length_of_time(word) {
             *word = "T";
         }
-        column += 1;
     }
     let replaced = words.join(" ");
     if replaced == text { text } else { narrowed(&replaced) }

@@ -13,8 +13,8 @@ pub(crate) const HELP: &str = "\
 Usage: cargo xtask sim [--seeds COUNT] [arguments of `cargo nextest run`]
 
 Runs clippy on the simulation, then the real node and client on simulated clocks, networks and disks, on
-fixed seeds. --seeds runs each
-scenario on that many seeds. Says so and passes where there is no simulation.";
+fixed seeds, then the replica on a seeded runtime. --seeds runs each scenario on that many seeds. Says so and
+passes where there is no simulation.";
 
 pub(crate) fn run(repository: &Repository, arguments: &[String]) -> Result<(), Failure> {
     let (seeds, rest) = split(arguments)?;
@@ -34,6 +34,19 @@ pub(crate) fn run(repository: &Repository, arguments: &[String]) -> Result<(), F
             command.env("TENURE_SIM_SEEDS", seeds.to_string());
         }
         steps::run(command.args(&rest))
+    })?;
+    // The seeded runtime of the consensus library is a feature of this crate, which the product does not build with.
+    steps::step("replica on a seeded runtime", || {
+        let arguments = [
+            "nextest",
+            "run",
+            "--cargo-profile",
+            PROFILE,
+            "--package",
+            "tenure-replica",
+        ];
+        let seeded = ["--features", "deterministic", "replay"];
+        steps::run(steps::cargo(repository).args(arguments).args(seeded))
     })
 }
 

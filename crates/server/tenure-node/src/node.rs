@@ -11,9 +11,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::ids::{GroupId, NodeId};
+use tenure_core::effect::Effect;
+use tenure_core::ids::{GroupId, NodeId, Revision};
 use tenure_core::machine::GroupKind;
 use tenure_core::query::{Found, Query};
+use tenure_core::time::Timestamp;
 use tenure_replica::runtime::TaskHandle;
 use tenure_replica::{EffectSink, OpenError as ReplicaError, Replica, ReplicaOptions, Runtime};
 use tenure_storage::error::OpenError;
@@ -70,6 +72,17 @@ pub enum StartError {
         /// What the network said.
         error: io::Error,
     },
+    /// The identity of the folder is not that of its state: a file was lost or put there from elsewhere.
+    #[error(
+        "the folder's state belongs to cluster {found:032x} and its IDENTITY names {named:032x}: put the right IDENTITY \
+         back, or set this folder aside"
+    )]
+    OtherCluster {
+        /// What the state says.
+        found: u128,
+        /// What the identity says.
+        named: u128,
+    },
     /// The node came up and could not be made ready.
     #[error("the node did not become ready: {why}")]
     NotReady {
@@ -91,7 +104,7 @@ impl Node {
         let folder = DataDir::open_on(runtime.disk.clone(), &config.data_dir)?;
         let (folder_identity, fresh) = identity_of(&folder, &runtime)?;
         let (failed_sender, failed) = watch::channel(None);
-        let log = open_log(&folder, fresh, &runtime, failed_sender)?;
+        let log = open_log(&folder, fresh, &runtime, failed_sender.clone())?;
         if fresh {
             // Written once the log is there: from then on a log that is gone is noticed.
             folder.write_identity(&folder_identity)?;
@@ -113,10 +126,13 @@ impl Node {
 
         let hub = Arc::new(WatchHub::default());
         let opening = Opening {
-            node: identity.node,
+            identity: &identity,
             log: &log,
             engine: &engine,
-            hub: &hub,
+            sink: Arc::new(Told {
+                hub: hub.clone(),
+                failed: failed_sender,
+            }),
             runtime: &runtime,
         };
         let (groups, home_groups) = opening.groups(config.home_groups).await?;
@@ -242,12 +258,40 @@ fn open_log(
     Ok(Log::open(folder.disk().clone(), &folder.log_dir(), options, mode)?)
 }
 
+/// Hands on what the groups tell: to those who watch, and to the process when the node can go on no more.
+struct Told {
+    hub: Arc<WatchHub>,
+    failed: watch::Sender<Option<String>>,
+}
+
+impl EffectSink for Told {
+    fn applied(&self, group: GroupId, effects: &[Effect], revision: Revision, time: Timestamp) {
+        self.hub.applied(group, effects, revision, time);
+    }
+
+    fn reset(&self, group: GroupId, revision: Revision) {
+        self.hub.reset(group, revision);
+    }
+
+    fn stopped(&self, group: GroupId, why: &str) {
+        self.hub.stopped(group, why);
+    }
+
+    fn node_must_stop(&self, why: &str) {
+        self.failed.send_if_modified(|failed| {
+            let first = failed.is_none();
+            failed.get_or_insert_with(|| why.to_owned());
+            first
+        });
+    }
+}
+
 /// What the groups of a node share.
 struct Opening<'a> {
-    node: NodeId,
+    identity: &'a Identity,
     log: &'a Log,
     engine: &'a Arc<dyn StateEngine>,
-    hub: &'a Arc<WatchHub>,
+    sink: Arc<dyn EffectSink>,
     runtime: &'a Runtime,
 }
 
@@ -255,9 +299,15 @@ impl Opening<'_> {
     /// Opens a group and returns when it leads.
     async fn group(&self, id: GroupId, kind: GroupKind) -> Result<Group, StartError> {
         let state = self.engine.group(id)?;
-        let sink: Arc<dyn EffectSink> = self.hub.clone();
         let parts = (self.log.group(id), state.clone());
-        let options = ReplicaOptions::new(id, kind, self.node, parts, self.runtime.clone(), sink);
+        let options = ReplicaOptions::new(
+            id,
+            kind,
+            self.identity.node,
+            parts,
+            self.runtime.clone(),
+            self.sink.clone(),
+        );
         let replica = Replica::open(options).await?;
         let not_ready = |error: tenure_replica::Unavailable| StartError::NotReady {
             why: format!("group {id}: {error}"),
@@ -271,7 +321,13 @@ impl Opening<'_> {
     async fn groups(&self, home_groups_asked: u32) -> Result<(BTreeMap<GroupId, Group>, u32), StartError> {
         let system = self.group(GroupId::SYSTEM, GroupKind::System).await?;
         let home_groups = match system.replica.query(&Query::Cluster) {
-            Ok((Found::Cluster(Some(cluster)), ..)) => cluster.home_groups,
+            Ok((Found::Cluster(Some(cluster)), ..)) if cluster.cluster == self.identity.cluster => cluster.home_groups,
+            Ok((Found::Cluster(Some(cluster)), ..)) => {
+                return Err(StartError::OtherCluster {
+                    found: cluster.cluster,
+                    named: self.identity.cluster,
+                });
+            }
             Ok(_) => home_groups_asked,
             Err(error) => return Err(StartError::NotReady { why: error.to_string() }),
         };

@@ -286,3 +286,14 @@ async fn a_watch_tells_writes_and_ends_with_the_cache() {
     assert_eq!(error.error_code(), Some(ErrorCode::ObjectDeleted));
     node.node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_whose_identity_was_lost_is_not_served_under_a_new_one() {
+    let TestNode { node, folder } = TestNode::start().await;
+    node.stop().await;
+    std::fs::remove_file(folder.path().join("IDENTITY")).expect("the identity was there");
+    let error = crate::support::try_start_on(&folder)
+        .await
+        .expect_err("the state belongs to another cluster");
+    assert!(matches!(error, tenure_node::StartError::OtherCluster { .. }), "{error}");
+}

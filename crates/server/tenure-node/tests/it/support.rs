@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tenure_api::v1;
 use tenure_api::v1::catalog_client::CatalogClient;
 use tenure_node::config::HOME_GROUPS_DEV;
-use tenure_node::{Node, NodeConfig};
+use tenure_node::{Node, NodeConfig, StartError};
 use tenure_replica::Runtime;
 use tenure_storage::state::{DiskEngine, DiskOptions, StateEngine};
 use tonic::transport::{Channel, Endpoint};
@@ -57,6 +57,11 @@ impl TestNode {
 }
 
 async fn start_on(folder: &TempDir) -> Node {
+    try_start_on(folder).await.expect("the node starts")
+}
+
+/// Starts a node on a folder, if it can be started.
+pub(crate) async fn try_start_on(folder: &TempDir) -> Result<Node, StartError> {
     let config = NodeConfig {
         data_dir: folder.path().to_path_buf(),
         listen: "127.0.0.1:0".parse().expect("an address"),
@@ -68,7 +73,5 @@ async fn start_on(folder: &TempDir) -> Node {
         let engine = DiskEngine::open(&folder.state_dir(), DiskOptions::default())?;
         Ok(Arc::new(engine) as Arc<dyn StateEngine>)
     });
-    Node::start(config, Runtime::system(), open)
-        .await
-        .expect("the node starts")
+    Node::start(config, Runtime::system(), open).await
 }

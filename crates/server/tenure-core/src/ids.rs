@@ -50,9 +50,16 @@ impl fmt::Display for SessionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
-/// 128 random bits that a client chooses, so that opening a session twice finds the first opening.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// 128 random bits that a client chooses, so that opening a session twice finds the first opening. Whoever has them is
+/// told the session's secret, so its `Debug` form hides them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Nonce(pub u128);
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Nonce(..)")
+    }
+}
 
 /// 128 random bits that only the session's owner knows. Its `Debug` form hides them.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

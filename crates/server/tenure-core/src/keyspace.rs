@@ -105,6 +105,12 @@ pub struct Ended {
     pub revision: u64,
 }
 
+/// How a session ended that has lapsed and was not reached yet: it has no revision of its end so far.
+pub(crate) const LAPSED: Ended = Ended {
+    reason: EndReason::Expired,
+    revision: 0,
+};
+
 /// A remembered request of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultRow {

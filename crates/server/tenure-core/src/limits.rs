@@ -20,9 +20,9 @@ pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// Keep-alives of one log entry.
 pub const ENTRY_KEEP_ALIVES_MAX: usize = 16_384;
 
-/// The shortest and the longest TTL of a key.
+/// The shortest TTL of a key.
 pub const KEY_TTL_MIN: Span = Span::from_millis(1);
-/// Ten years.
+/// The longest TTL of a key: ten years.
 pub const KEY_TTL_MAX: Span = Span::from_secs(10 * 365 * 24 * 3_600);
 /// The shortest TTL of a session. It leaves room for six keep-alives of at least 83 ms.
 pub const SESSION_TTL_MIN: Span = Span::from_millis(500);

@@ -151,7 +151,7 @@ impl Machine {
             now,
         };
 
-        let kept_alive = entry
+        let mut kept_alive: Vec<KeptAlive> = entry
             .keep_alives
             .iter()
             .map(|kept| session::keep_alive(&mut run, *kept))
@@ -159,13 +159,16 @@ impl Machine {
         run.memory.time = now;
         let ended = ends::end_what_is_due(&mut run);
         home::sweep(&mut run, ENDED_PER_ENTRY_MAX.saturating_sub(ended));
+        for kept in &mut kept_alive {
+            session::name_end(&mut run, kept);
+        }
         let answers = entry
             .requests
             .iter()
             .map(|request| answer(kind, &mut run, request))
             .collect();
 
-        let more_due = ends::is_more_due(&run);
+        let more_due = ends::is_more_due(run.memory, now);
         let (effects, sessions) = (run.effects, run.sessions);
         sessions.write(table);
         if now != time_before {
@@ -220,6 +223,12 @@ impl Machine {
     /// Whether anything has a deadline, bookkeeping included: then a tick is worth proposing now and then.
     pub fn has_deadlines(&self) -> bool {
         !self.memory.deadlines.is_empty()
+    }
+
+    /// Whether due work is left that an entry can do at once: after an opening and after a snapshot as well as after
+    /// an entry.
+    pub fn has_due_work(&self) -> bool {
+        ends::is_more_due(&self.memory, self.memory.time)
     }
 
     /// Whether the group should ask the system group for its next block of revisions.

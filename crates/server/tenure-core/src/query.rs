@@ -121,7 +121,7 @@ pub struct SessionView {
     pub ttl: Option<Span>,
     /// How long it lives if nobody renews it.
     pub remaining: Option<Span>,
-    /// How it ended, if it did.
+    /// How it ended, if it did: the reason and the revision, 0 if it has lapsed and its end is still to come.
     pub ended: Option<(EndReason, u64)>,
     /// How many keys it owns. One that has lapsed, or whose cache was deleted, counts until it is ended or swept.
     pub owned_count: u64,

@@ -158,7 +158,7 @@ pub enum KeptAlive {
         session: SessionId,
         /// Why.
         reason: crate::refusal::EndReason,
-        /// Revision of its end.
+        /// Revision of its end; 0 if it has lapsed and its end is still to come.
         revision: u64,
     },
     /// No such session, or not with this secret.

@@ -61,7 +61,7 @@ impl Revisions {
 
     /// Consumes the next revision.
     ///
-    /// Panics if none is left; callers ask [`Revisions::left`] first.
+    /// Panics if none is left; callers ask [`Revisions::has_headroom`] first.
     pub(crate) fn consume(&mut self) -> u64 {
         if self.next == self.end {
             assert!(

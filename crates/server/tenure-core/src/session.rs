@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::command::Command;
 use crate::effect::{Change, ChangeKind, Effect};
 use crate::ids::{Incarnation, Secret, SessionId, SessionRef};
-use crate::keyspace::{self, Ended, KeyRowRef, SessionRow};
+use crate::keyspace::{self, Ended, KeyRowRef, LAPSED, SessionRow};
 use crate::limits::{IDENTITY_SESSION_IDLE, SESSION_RESULTS_KEPT, SESSIONS_MAX};
 use crate::machine::Run;
 use crate::machine::deadlines::Item;
@@ -93,27 +93,17 @@ pub(crate) fn close(run: &mut Run<'_>, id: SessionId, secret: Option<Secret>) ->
     })
 }
 
-/// One keep-alive, judged at the time before this entry.
+/// One keep-alive, judged at the time before this entry. A session that has lapsed and was not reached yet stays for
+/// the ends of this entry, which have their order and their bound; see [`name_end`].
 pub(crate) fn keep_alive(run: &mut Run<'_>, kept: SessionRef) -> KeptAlive {
     let session = kept.id;
     let before = run.memory.time;
     let Some(row) = run.session(session).filter(|row| row.secret == kept.secret) else {
         return KeptAlive::Unknown { session };
     };
-    let (ended, remaining) = (row.ended, row.ttl);
-    if ended.is_none() && row.deadline.is_due_at(before) {
-        // Without revisions at hand it cannot be ended yet, but lapsed is lapsed.
-        let revision = match run.has_headroom() {
-            true => end(run, session, EndReason::Expired).revision,
-            false => run.memory.revisions.last(),
-        };
-        return KeptAlive::Ended {
-            session,
-            reason: EndReason::Expired,
-            revision,
-        };
-    }
-    if let Some(Ended { reason, revision }) = ended {
+    let remaining = row.ttl;
+    let lapsed = row.deadline.is_due_at(before).then_some(LAPSED);
+    if let Some(Ended { reason, revision }) = row.ended.or(lapsed) {
         return KeptAlive::Ended {
             session,
             reason,
@@ -122,6 +112,16 @@ pub(crate) fn keep_alive(run: &mut Run<'_>, kept: SessionRef) -> KeptAlive {
     }
     extend(run, session);
     KeptAlive::Renewed { session, remaining }
+}
+
+/// Fills in the revision at which a lapsed session ended, if the ends of this entry reached it.
+pub(crate) fn name_end(run: &mut Run<'_>, kept: &mut KeptAlive) {
+    if let KeptAlive::Ended { session, revision, .. } = kept
+        && *revision == LAPSED.revision
+        && let Some(ended) = run.session(*session).and_then(|row| row.ended)
+    {
+        *revision = ended.revision;
+    }
 }
 
 /// Moves the deadline of an open session to a whole TTL from now.

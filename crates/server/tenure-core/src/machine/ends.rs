@@ -3,11 +3,12 @@
 //! An end that is told consumes a revision. While none are at hand only bookkeeping goes on, which needs none;
 //! the ends wait for the next block.
 
-use super::Run;
 use super::deadlines::Item;
+use super::{Memory, Run};
 use crate::limits::ENDED_PER_ENTRY_MAX;
 use crate::refusal::EndReason;
 use crate::session::requests;
+use crate::time::Timestamp;
 use crate::{kv, session};
 
 /// Ends what is due at the entry's time, in the order of (deadline, id), and says how many objects ended or were
@@ -37,8 +38,9 @@ pub(super) fn end_what_is_due(run: &mut Run<'_>) -> usize {
 }
 
 /// Whether due work is left that the next entry can do.
-pub(super) fn is_more_due(run: &Run<'_>) -> bool {
-    next_due(run).is_some() || !run.memory.sweeps.is_empty()
+pub(super) fn is_more_due(memory: &Memory, now: Timestamp) -> bool {
+    let has_headroom = memory.revisions.has_headroom();
+    memory.deadlines.first_due(now, has_headroom).is_some() || !memory.sweeps.is_empty()
 }
 
 fn next_due(run: &Run<'_>) -> Option<Item> {

@@ -6,13 +6,16 @@ use super::Memory;
 use super::deadlines::Item;
 use crate::command::NodeRecord;
 use crate::ids::{GroupId, Incarnation, Namespace, ObjectName, OneShotId, SessionId};
-use crate::keyspace::{self, ClusterRow, KeyRow, KeyRowRef, OneShotRow, SessionRow};
-use crate::limits::{PAGE_BYTES_MAX, PAGE_ROWS_MAX};
+use crate::keyspace::{self, ClusterRow, KeyRow, KeyRowRef, LAPSED, OneShotRow, SessionRow};
+use crate::limits::{NAME_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ROWS_MAX};
 use crate::query::{ClusterView, Found, KeyView, Query, SessionView};
-use crate::refusal::{EndReason, Failure};
+use crate::refusal::Failure;
 use crate::response::CacheRecord;
 use crate::table::{TableRead, Visit, prefix_end};
 use crate::{home, kv, session};
+
+/// What the name of a cache adds at most to a key that is shown with it.
+const OWNED_NAME_BYTES: usize = 3 * NAME_BYTES_MAX;
 
 /// Rebuilds what memory holds. Visits every row that has a deadline once.
 pub(super) fn rebuild(table: &dyn TableRead) -> Memory {
@@ -156,15 +159,20 @@ fn session_view(table: &dyn TableRead, memory: &Memory, id: SessionId, with_owne
     let lapsed = row.ended.is_none() && row.deadline.is_due_at(memory.time);
     let ended = match row.ended {
         Some(ended) => Some((ended.reason, ended.revision)),
-        // It has ended for every reader, and takes its revision with the next entry.
-        None => lapsed.then_some((EndReason::Expired, memory.revisions.last())),
+        // It has ended for every reader, and takes its revision with the entry that reaches it.
+        None => lapsed.then_some((LAPSED.reason, LAPSED.revision)),
     };
     let owned = if with_owned && ended.is_none() {
         session::owned(table, id, PAGE_ROWS_MAX)
     } else {
         Vec::new()
     };
-    let named = owned.into_iter().filter_map(|(incarnation, key)| {
+    let mut bytes = 0;
+    let fits = move |(_, key): &(Incarnation, Bytes)| {
+        bytes += key.len() + OWNED_NAME_BYTES;
+        bytes <= PAGE_BYTES_MAX
+    };
+    let named = owned.into_iter().take_while(fits).filter_map(|(incarnation, key)| {
         let name: ObjectName = keyspace::read(table, &keyspace::live(incarnation))?;
         let row_key = keyspace::key(incarnation, &key);
         let row = table.get(&row_key)?;

@@ -93,8 +93,9 @@ impl Naive {
             .keep_alives
             .iter()
             .map(|kept| self.keep_alive(before, *kept))
-            .collect();
+            .collect::<Vec<KeptAlive>>();
         self.end_what_is_due();
+        let kept_alive = kept_alive.into_iter().map(|kept| self.with_revision(kept)).collect();
         let answers = entry.requests.iter().map(|request| self.answer(request)).collect();
         Applied {
             kept_alive,
@@ -117,7 +118,11 @@ impl Naive {
             return KeptAlive::Unknown { session: id };
         }
         if self.sessions[&id].ended.is_none() && self.sessions[&id].deadline < before {
-            self.end_session(id, EndReason::Expired);
+            return KeptAlive::Ended {
+                session: id,
+                reason: EndReason::Expired,
+                revision: 0,
+            };
         }
         let now = self.now;
         let session = self.sessions.get_mut(&id).expect("it was just seen");
@@ -134,6 +139,25 @@ impl Naive {
                     remaining: session.ttl,
                 }
             }
+        }
+    }
+
+    /// A session that had lapsed is told at which revision it ended, if it has.
+    fn with_revision(&self, kept: KeptAlive) -> KeptAlive {
+        match kept {
+            KeptAlive::Ended {
+                session,
+                reason,
+                revision: 0,
+            } => {
+                let revision = self.sessions[&session].ended.map_or(0, |(_, revision)| revision);
+                KeptAlive::Ended {
+                    session,
+                    reason,
+                    revision,
+                }
+            }
+            other => other,
         }
     }
 
@@ -690,7 +714,7 @@ impl Naive {
             .iter()
             .map(|(id, session)| {
                 let lapsed = session.ended.is_none() && session.deadline < self.now;
-                let ended = session.ended.or(lapsed.then_some((EndReason::Expired, self.revision)));
+                let ended = session.ended.or(lapsed.then_some((EndReason::Expired, 0)));
                 let open = ended.is_none();
                 SessionView {
                     id: *id,

@@ -165,6 +165,7 @@ async fn serve(machine: Arc<NodeMachine>) -> turmoil::Result {
         listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
         advertise: Some(ENDPOINT.to_owned()),
         home_groups: 2,
+        connections_max: 1_000,
         insecure: true,
     };
     let engine = machine.disk.state();

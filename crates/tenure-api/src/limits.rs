@@ -26,7 +26,7 @@ pub const ACKNOWLEDGEMENTS_MAX: usize = 1_024;
 /// Rows of one page of a listing; a request for 0 or for more gets so many.
 pub const PAGE_ROWS_MAX: usize = 1_000;
 /// Requests and watches in flight on one multiplexed stream; beyond it a frame is answered `overloaded`.
-pub const STREAM_REQUESTS_MAX: usize = 16_384;
+pub const STREAM_REQUESTS_MAX: usize = 4_096;
 
 /// How far ahead of the home group's time a client sets the `not_after` of a one-shot request, in milliseconds.
 pub const ONE_SHOT_AHEAD_MS: u64 = 60_000;

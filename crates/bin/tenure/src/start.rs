@@ -9,10 +9,11 @@ use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use tenure_node::config::{HOME_GROUPS_DEV, HOME_GROUPS_START};
+use tenure_node::config::{CONNECTIONS_MAX, HOME_GROUPS_DEV, HOME_GROUPS_START};
 use tenure_node::node::OpenState;
 use tenure_node::{Node, NodeConfig, Runtime, StartError};
 use tenure_storage::error::OpenError;
@@ -24,6 +25,10 @@ use crate::exit::Failure;
 use crate::logs;
 use crate::output::{Answer, Output};
 
+/// File descriptors that are kept for the log, the state and what the process itself needs.
+const DESCRIPTORS_KEPT: u64 = 512;
+/// The fewest connections that are worth serving, if descriptors are that short.
+const CONNECTIONS_MIN: u64 = 16;
 /// What this version does not do yet.
 const NOT_IN_THIS_VERSION: &str = "is not in this version";
 /// The exit status when a second signal does not let the node finish.
@@ -47,6 +52,7 @@ pub(crate) fn dev(arguments: &Dev, output: &mut Output) -> Result<(), Failure> {
         listen: address(&arguments.listen)?,
         advertise: None,
         home_groups: HOME_GROUPS_DEV,
+        connections_max: connections_max(),
         insecure: false,
     };
     serve(config, output)
@@ -66,6 +72,7 @@ pub(crate) fn start(arguments: &Start, output: &mut Output) -> Result<(), Failur
         listen: address(&arguments.listen)?,
         advertise: arguments.advertise.clone(),
         home_groups: HOME_GROUPS_START,
+        connections_max: connections_max(),
         insecure: arguments.insecure,
     };
     // Looked at first, so that a folder is not even made under wrong settings.
@@ -80,6 +87,34 @@ pub(crate) fn start(arguments: &Start, output: &mut Output) -> Result<(), Failur
         tracing::info!("--join is ignored: the folder belongs to a node already");
     }
     serve(config, output)
+}
+
+/// Raises the limit on file descriptors as far as this process may, and says how many connections fit below it.
+fn connections_max() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = CONNECTIONS_MAX as u64 + DESCRIPTORS_KEPT;
+    let raised = limit.maximum.unwrap_or(wanted).min(wanted);
+    if limit.current.is_some_and(|current| current < raised) {
+        let asked = Rlimit {
+            current: Some(raised),
+            ..limit
+        };
+        if setrlimit(Resource::Nofile, asked).is_ok() {
+            limit = asked;
+        }
+    }
+    let descriptors = limit.current.unwrap_or(wanted);
+    let connections = descriptors.saturating_sub(DESCRIPTORS_KEPT).max(CONNECTIONS_MIN);
+    if connections < CONNECTIONS_MAX as u64 {
+        tracing::warn!(
+            descriptors,
+            connections,
+            "few file descriptors: raise the limit to serve more connections"
+        );
+    }
+    usize::try_from(connections)
+        .unwrap_or(CONNECTIONS_MAX)
+        .min(CONNECTIONS_MAX)
 }
 
 fn not_yet(what: &str, remedy: &str) -> Failure {

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use tenure_api::v1::client_frame;
+use tenure_api::v1::{
+    WireError, client_frame, create_cache_reply, delete_reply, kept_alive, put_reply, server_frame, touch_reply,
+};
 use tenure_api::{ErrorCode, Outcome};
 use tenure_recipes::outcome::{Attempt, Call, Next, Repeat};
 
@@ -77,18 +79,19 @@ pub(crate) async fn call(
         tokio::select! {
             biased;
             Some((endpoint, result)) = under_way.next(), if !under_way.is_empty() => {
-                let failed: AttemptError = match result {
-                    Ok(answer) => return Ok(answer),
-                    Err(failed) => failed,
+                let unanswered = on_the_way.load(Ordering::Relaxed);
+                let decision = match Result::and_then(result, verdict) {
+                    Ok((attempt, answer)) => state.answered(attempt, answer, unanswered),
+                    Err(failed) => state.failed(failed, unanswered, random_u64(&*runtime.random)),
                 };
-                let decision = state.failed(failed, random_u64(&*runtime.random));
                 if let (Some(endpoint), Decision::Again(_)) = (endpoint, &decision) {
                     pool.avoid(endpoint);
                 }
                 match decision {
+                    Decision::Answered(answer) => return Ok(answer),
                     Decision::Over(error) => return Err(error),
                     // While another attempt is under way, its answer may still settle the call.
-                    Decision::Closed if under_way.is_empty() => return Err(state.error(0)),
+                    Decision::Closed if under_way.is_empty() => return state.end(0),
                     Decision::Again(wait) if under_way.is_empty() => {
                         state.next_due = true;
                         timer.set(tokio::time::sleep(wait));
@@ -96,7 +99,7 @@ pub(crate) async fn call(
                     Decision::Closed | Decision::Again(_) => {}
                 }
             }
-            () = &mut overall => return Err(state.error(on_the_way.load(Ordering::Relaxed))),
+            () = &mut overall => return state.end(on_the_way.load(Ordering::Relaxed)),
             () = &mut timer, if state.next_due => {
                 let first = state.next_endpoint();
                 if !under_way.is_empty() {
@@ -124,6 +127,8 @@ struct Attempts {
     endpoint: usize,
     failures: u32,
     worst: Option<(Outcome, Error)>,
+    /// A refusal that stands if no other attempt turns out to be more.
+    refused: Option<Answer>,
     /// Whether the timer is the time of the next attempt.
     next_due: bool,
     /// No further attempt is made.
@@ -131,6 +136,8 @@ struct Attempts {
 }
 
 enum Decision {
+    /// The call is over with this answer.
+    Answered(Answer),
     /// The call is over with this error.
     Over(Error),
     /// No further attempt; those under way may still settle it.
@@ -146,6 +153,7 @@ impl Attempts {
             endpoint,
             failures: 0,
             worst: None,
+            refused: None,
             next_due: true,
             closed: false,
         }
@@ -158,15 +166,33 @@ impl Attempts {
         endpoint
     }
 
-    /// Takes note of a failed attempt.
-    fn failed(&mut self, failed: AttemptError, random: u64) -> Decision {
+    /// Takes note of an answer that is done or refused, with so many other attempts on the way.
+    fn answered(&mut self, attempt: Attempt, answer: Answer, on_the_way: usize) -> Decision {
+        match self.call.record(attempt, on_the_way) {
+            Next::Over(tenure_recipes::Outcome::Done | tenure_recipes::Outcome::Refused) => Decision::Answered(answer),
+            Next::Over(_) | Next::Again(_) => {
+                self.refused = Some(answer);
+                self.close()
+            }
+        }
+    }
+
+    /// Makes no further attempt.
+    fn close(&mut self) -> Decision {
+        self.closed = true;
+        self.next_due = false;
+        Decision::Closed
+    }
+
+    /// Takes note of a failed attempt, with so many others on the way.
+    fn failed(&mut self, failed: AttemptError, on_the_way: usize, random: u64) -> Decision {
         let attempt = classify(&failed);
         let retry_after = match &failed {
             AttemptError::Server(error) => error.retry_after_us.map(Duration::from_micros),
             _ => None,
         };
         let error = failed.into_error();
-        let next = self.call.record(attempt);
+        let next = self.call.record(attempt, on_the_way);
         let outcome = match next {
             Next::Over(outcome) | Next::Again(outcome) => outcome,
         };
@@ -174,7 +200,7 @@ impl Attempts {
             return Decision::Over(error.with_outcome(Outcome::NotApplied));
         }
         let this = match attempt {
-            Attempt::Unknown { .. } if outcome == tenure_recipes::Outcome::Unknown => Outcome::Unknown,
+            Attempt::Unknown { .. } if self.call.given_up(0) == tenure_recipes::Outcome::Unknown => Outcome::Unknown,
             _ => Outcome::NotApplied,
         };
         if self.worst.as_ref().is_none_or(|(worst, _)| this >= *worst) {
@@ -185,11 +211,15 @@ impl Attempts {
             Next::Again(_) if !self.closed => {
                 Decision::Again(backoff(self.failures, random).max(retry_after.unwrap_or_default()))
             }
-            Next::Again(_) | Next::Over(_) => {
-                self.closed = true;
-                self.next_due = false;
-                Decision::Closed
-            }
+            Next::Again(_) | Next::Over(_) => self.close(),
+        }
+    }
+
+    /// What the call comes to if it ends now, with so many attempts on the way.
+    fn end(&mut self, on_the_way: usize) -> Result<Answer, Error> {
+        match self.refused.take() {
+            Some(answer) if self.call.given_up(on_the_way) == tenure_recipes::Outcome::Refused => Ok(answer),
+            _ => Err(self.error(on_the_way)),
         }
     }
 
@@ -212,6 +242,39 @@ impl Attempts {
             },
         }
     }
+}
+
+/// What an answer told: done or refused.
+///
+/// # Errors
+/// What it carries is an error after all.
+fn verdict(answer: Answer) -> Result<(Attempt, Answer), AttemptError> {
+    let refused = match &answer.body {
+        server_frame::Body::Put(reply) => matches!(reply.verdict, Some(put_reply::Verdict::Refused(_))),
+        server_frame::Body::Delete(reply) => matches!(reply.verdict, Some(delete_reply::Verdict::Refused(_))),
+        server_frame::Body::Touch(reply) => matches!(reply.verdict, Some(touch_reply::Verdict::Refused(_))),
+        server_frame::Body::CreateCache(reply) => {
+            matches!(reply.verdict, Some(create_cache_reply::Verdict::Refused(_)))
+        }
+        // A call renews one session. Those that the keep-alive renews many at a time do not come by here.
+        server_frame::Body::KeepAlive(reply) => {
+            let [kept] = reply.sessions.as_slice() else {
+                return Ok((Attempt::Done, answer));
+            };
+            let error = match &kept.result {
+                Some(kept_alive::Result::Ended(end)) => {
+                    WireError::session_expired(kept.session, end.reason(), end.revision)
+                }
+                Some(kept_alive::Result::Unknown(_)) => WireError::session_unknown(kept.session),
+                Some(kept_alive::Result::Failed(error)) => error.clone(),
+                Some(kept_alive::Result::Renewed(_)) | None => return Ok((Attempt::Done, answer)),
+            };
+            return Err(AttemptError::Server(Box::new(error)));
+        }
+        _ => false,
+    };
+    let attempt = if refused { Attempt::Refused } else { Attempt::Done };
+    Ok((attempt, answer))
 }
 
 /// What an attempt without an answer told.

@@ -24,9 +24,9 @@ use tenure_api::v1::{self, Cancel, ClientFrame, HelloReply, HelloRequest, Server
 use tenure_api::v1::{WatchRequest, server_frame};
 use tenure_api::{ErrorCode, Outcome};
 
-use crate::directory::Directory;
+use crate::directory::{Directory, Home};
 use crate::error::Error;
-use crate::runtime::{ClientRuntime, Instants, TaskHandle};
+use crate::runtime::{ClientRuntime, Instants, TaskHandle, Tasks};
 use crate::watch::buffer::{FeedEnd, WatchBuffer};
 
 /// Requests and watches in flight on one stream.
@@ -48,6 +48,8 @@ pub(crate) struct Dialer {
     pub(crate) runtime: ClientRuntime,
     pub(crate) directory: Arc<Directory>,
     pub(crate) scope: v1::Scope,
+    /// Where the namespace of that scope lives: each hello says so.
+    pub(crate) home: Arc<Home>,
     pub(crate) label: String,
     pub(crate) connect_timeout: Duration,
     /// The longest that an endpoint is left alone after failed connections.
@@ -90,7 +92,7 @@ impl AttemptError {
 pub(crate) struct Stream {
     pub(crate) endpoint: usize,
     pub(crate) node_id: u64,
-    outgoing: mpsc::Sender<ClientFrame>,
+    outgoing: Outgoing,
     waiting: Arc<Waiting>,
     slots: Semaphore,
     next_id: AtomicU64,
@@ -156,12 +158,18 @@ impl Stream {
         dialer
             .directory
             .met(endpoint, &hello, dialer.runtime.clock.now().boot)?;
+        dialer.home.told(&hello);
+        let outgoing = Outgoing {
+            frames: outgoing,
+            tasks: Arc::clone(&dialer.runtime.tasks),
+        };
         let waiting = Arc::new(Waiting::new(dialer.runtime.clock.now().boot));
         let reader = dialer.runtime.tasks.spawn(
             "tenure stream reader",
             read(
                 incoming,
                 Arc::clone(&waiting),
+                outgoing.clone(),
                 Arc::clone(&dialer.directory),
                 dialer.runtime.clone(),
             )
@@ -195,7 +203,7 @@ impl Stream {
     }
 
     /// Sends a request and waits for its answer. `on_the_way` counts it from the moment at which it may have reached
-    /// the node until it is answered. Dropping the future ends the wait and tells the node so.
+    /// the node until it is answered. Dropping the future ends the wait; the node goes on with it.
     ///
     /// # Errors
     /// [`AttemptError`], which says whether it may have been applied.
@@ -221,17 +229,15 @@ impl Stream {
             .acquire()
             .await
             .map_err(|_| AttemptError::NotSent(self.closed_error()))?;
-        let place = self.outgoing.reserve().await.map_err(not_sent)?;
+        let place = self.outgoing.frames.reserve().await.map_err(not_sent)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         if !self.waiting.add(id, Waiter::Once(sender)) {
             return Err(AttemptError::NotSent(self.closed_error()));
         }
-        let mut forget = Forget {
+        let _forget = Forget {
             id,
             waiting: &self.waiting,
-            outgoing: &self.outgoing,
-            armed: true,
         };
         let sent = self.runtime.clock.now();
         on_the_way.fetch_add(1, Ordering::Relaxed);
@@ -239,7 +245,6 @@ impl Stream {
         place.send(frame);
         let answer = receiver.await;
         on_the_way.fetch_sub(1, Ordering::Relaxed);
-        forget.armed = false;
         match answer {
             Ok(Some(server_frame::Body::Error(error))) => Err(AttemptError::Server(Box::new(error))),
             Ok(Some(body)) => Ok(Answer { body, sent }),
@@ -260,7 +265,7 @@ impl Stream {
         timeout: Duration,
     ) -> Result<WatchFeed, AttemptError> {
         let not_sent = |_| AttemptError::NotSent(self.closed_error());
-        let place = self.outgoing.reserve().await.map_err(not_sent)?;
+        let place = self.outgoing.frames.reserve().await.map_err(not_sent)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let buffer = Arc::new(WatchBuffer::new());
         if !self.waiting.add(id, Waiter::Watch(Arc::clone(&buffer))) {
@@ -303,7 +308,37 @@ pub(crate) struct WatchFeed {
 
 impl Drop for WatchFeed {
     fn drop(&mut self) {
-        cancel(self.id, &self.stream.waiting, &self.stream.outgoing);
+        // One that is not on the table any more was ended by the node, or is cancelled already.
+        if self.stream.waiting.remove(self.id) {
+            self.stream.outgoing.cancel(self.id);
+        }
+    }
+}
+
+/// The way of frames to the node.
+#[derive(Clone)]
+struct Outgoing {
+    frames: mpsc::Sender<ClientFrame>,
+    tasks: Arc<dyn Tasks>,
+}
+
+impl Outgoing {
+    /// Tells the node that a watch is not wanted any more, behind the frame that began it. Nobody waits here, and a full
+    /// queue does not lose it: then a task waits for room, at most one for each watch and as long as the stream lives.
+    fn cancel(&self, id: u64) {
+        let frame = ClientFrame {
+            id,
+            timeout_ms: 0,
+            body: Some(client_frame::Body::Cancel(Cancel {})),
+        };
+        if let Err(mpsc::error::TrySendError::Full(frame)) = self.frames.try_send(frame) {
+            let frames = self.frames.clone();
+            let sending = async move {
+                // A stream that has ended has ended its watches.
+                let _ = frames.send(frame).await;
+            };
+            self.tasks.spawn("tenure watch cancel", sending.boxed());
+        }
     }
 }
 
@@ -387,8 +422,10 @@ impl Waiting {
         }
     }
 
-    /// Hands an answer to whoever waits for it; one for which nobody waits is dropped.
-    fn deliver(&self, frame: ServerFrame) {
+    /// Hands an answer to whoever waits for it; one for which nobody waits is dropped. Says whether this was the end of
+    /// a watch with which the node would go on, so that it is to be told.
+    #[must_use = "a node that is not told goes on with the watch"]
+    fn deliver(&self, frame: ServerFrame) -> bool {
         let mut table = self.table();
         match frame.body {
             Some(server_frame::Body::WatchEvent(event)) => {
@@ -399,55 +436,46 @@ impl Waiting {
                 if overflowed {
                     table.waiters.remove(&frame.id);
                 }
+                overflowed
             }
             body => match (table.waiters.remove(&frame.id), body) {
                 (Some(Waiter::Once(sender)), body) => {
                     // The other side may have given up in this moment.
                     let _ = sender.send(body);
+                    false
                 }
                 (Some(Waiter::Watch(buffer)), Some(server_frame::Body::WatchEnded(end))) => {
                     buffer.end(
                         end.error
                             .map_or(FeedEnd::Cancelled, |error| FeedEnd::Server(Box::new(error))),
                     );
+                    false
                 }
                 (Some(Waiter::Watch(buffer)), Some(server_frame::Body::Error(error))) => {
                     buffer.end(FeedEnd::Server(Box::new(error)));
+                    false
                 }
                 (Some(Waiter::Watch(buffer)), _) => {
                     let error = WireError::internal("a watch was answered with something else");
                     buffer.end(FeedEnd::Server(Box::new(error)));
+                    true
                 }
-                (None, _) => {}
+                (None, _) => false,
             },
         }
     }
 }
 
-/// Takes somebody who gave up off the table and tells the node.
+/// Takes a request off the table when nobody waits for its answer any more. The node is not told: it does not stop a
+/// request that it has.
 struct Forget<'a> {
     id: u64,
     waiting: &'a Waiting,
-    outgoing: &'a mpsc::Sender<ClientFrame>,
-    armed: bool,
 }
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        if self.armed {
-            cancel(self.id, self.waiting, self.outgoing);
-        }
-    }
-}
-
-fn cancel(id: u64, waiting: &Waiting, outgoing: &mpsc::Sender<ClientFrame>) {
-    if waiting.remove(id) {
-        // A node that is not told works on in vain; a full queue is no reason to wait here.
-        let _ = outgoing.try_send(ClientFrame {
-            id,
-            timeout_ms: 0,
-            body: Some(client_frame::Body::Cancel(Cancel {})),
-        });
+        self.waiting.remove(self.id);
     }
 }
 
@@ -455,6 +483,7 @@ fn cancel(id: u64, waiting: &Waiting, outgoing: &mpsc::Sender<ClientFrame>) {
 async fn read(
     mut incoming: Streaming<ServerFrame>,
     waiting: Arc<Waiting>,
+    outgoing: Outgoing,
     directory: Arc<Directory>,
     runtime: ClientRuntime,
 ) {
@@ -462,7 +491,7 @@ async fn read(
         match incoming.message().await {
             Ok(Some(frame)) => {
                 waiting.heard(runtime.clock.now().boot);
-                if let Some(why) = take(frame, &waiting, &directory) {
+                if let Some(why) = take(frame, &waiting, &outgoing, &directory) {
                     break why;
                 }
             }
@@ -475,12 +504,15 @@ async fn read(
 }
 
 /// Takes one frame; says why if the stream cannot go on.
-fn take(frame: ServerFrame, waiting: &Waiting, directory: &Directory) -> Option<String> {
+fn take(frame: ServerFrame, waiting: &Waiting, outgoing: &Outgoing, directory: &Directory) -> Option<String> {
     if frame.id != 0 {
         if let Some(server_frame::Body::Error(WireError { leader: Some(hint), .. })) = &frame.body {
             directory.led(hint);
         }
-        waiting.deliver(frame);
+        let id = frame.id;
+        if waiting.deliver(frame) {
+            outgoing.cancel(id);
+        }
         return None;
     }
     match frame.body {
@@ -560,7 +592,7 @@ async fn connect(dialer: &Dialer, endpoint: &str) -> Result<Channel, tonic::tran
 /// Lets the transport start its tasks where ours run.
 #[derive(Clone)]
 struct Spawner {
-    tasks: Arc<dyn crate::runtime::Tasks>,
+    tasks: Arc<dyn Tasks>,
 }
 
 impl<F> hyper::rt::Executor<F> for Spawner
@@ -591,3 +623,6 @@ fn whole_message(error: &dyn std::error::Error) -> String {
 pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! A client: the connections of a program to one cluster, seen from one namespace.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_api::limits::PROTOCOL;
@@ -15,7 +15,7 @@ use tenure_recipes::outcome::Repeat;
 use crate::cache::Cache;
 use crate::call::{Budget, Plan, call};
 use crate::channel::{Answer, Dialer};
-use crate::directory::Directory;
+use crate::directory::{Directory, Home};
 use crate::error::Error;
 use crate::keep_alive::KeepAlive;
 use crate::options::{ClientBuilder, Options};
@@ -113,13 +113,17 @@ impl Client {
 
     pub(crate) fn new(options: Options) -> Client {
         let directory = Arc::new(Directory::default());
+        let scope = v1::Scope {
+            tenant: options.tenant,
+            namespace: options.namespace,
+        };
+        let namespace = Arc::new(Namespace::new(scope.clone()));
+        let key = (scope.tenant.clone(), scope.namespace.clone());
         let dialer = Dialer {
             runtime: options.runtime.clone(),
             directory: Arc::clone(&directory),
-            scope: v1::Scope {
-                tenant: options.tenant.clone(),
-                namespace: options.namespace.clone(),
-            },
+            scope,
+            home: Arc::clone(&namespace.home),
             label: options.label.clone(),
             connect_timeout: options.timeout,
             backoff_max: BACKOFF_MAX,
@@ -131,9 +135,8 @@ impl Client {
             label: options.label,
             request_mode: options.request_mode,
             directory,
-            namespaces: Mutex::default(),
+            namespaces: Mutex::new(BTreeMap::from([(key, Arc::clone(&namespace))])),
         });
-        let namespace = shared.namespace(options.tenant, options.namespace);
         Client {
             shared,
             namespace,
@@ -150,24 +153,34 @@ impl Client {
         self.shared.runtime.clock.now()
     }
 
-    /// Takes note of where an answer about something in this namespace came from.
+    /// Takes note of what an answer says of the group that it came from.
     pub(crate) fn saw(&self, header: Option<&Header>) {
-        if let Some(header) = header {
-            self.namespace.lock_home().get_or_insert(header.group);
-        }
         self.shared.directory.saw(header, self.now().boot);
     }
 
-    /// The highest revision seen of the namespace's group; 0 if none was.
+    /// The highest revision seen of the namespace's group; 0 if none was, or the group is not known.
     pub(crate) fn revision_seen(&self) -> u64 {
-        self.namespace
-            .home()
+        self.known_home()
             .map_or(0, |group| self.shared.directory.revision(group))
+    }
+
+    /// What a read may be no older than, and the time that is left for it: if it is stale, the highest revision seen. The
+    /// group is asked for if it is not known, as there may be something that was seen of it.
+    ///
+    /// # Errors
+    /// Those of [`home`](Client::home).
+    pub(crate) async fn oldest_wanted(&self, stale: bool) -> Result<(u64, Duration), Error> {
+        if !stale {
+            return Ok((0, self.timeout));
+        }
+        let budget = Budget::new(&self.shared.runtime, self.timeout);
+        let group = self.home(false, self.timeout).await?;
+        Ok((self.shared.directory.revision(group), budget.left(&self.shared.runtime)))
     }
 
     /// The group in which the namespace lives, if it is known already.
     pub(crate) fn known_home(&self) -> Option<u32> {
-        self.namespace.home()
+        self.namespace.home.group()
     }
 
     /// A call that changes nothing.
@@ -184,7 +197,7 @@ impl Client {
     ) -> Result<Answer, Error> {
         let plan = Plan {
             repeat,
-            group: self.namespace.home(),
+            group: self.known_home(),
             timeout,
         };
         call(&self.shared.pool, &self.shared.runtime, plan, make).await
@@ -202,8 +215,10 @@ impl Client {
         let mut identities = 0;
         loop {
             identities += 1;
-            let group = self.home(mutation.creates, budget.left(runtime)).await?;
-            let identity = self.identify(group, budget.left(runtime)).await?;
+            let home = self.home(mutation.creates, budget.left(runtime));
+            let group = home.await.map_err(Error::before_sending)?;
+            let identity = self.identify(group, budget.left(runtime));
+            let identity = identity.await.map_err(Error::before_sending)?;
             let repeat = match identity {
                 Identity::None => mutation.unidentified,
                 Identity::Numbered(_) | Identity::OneShot(_) => Repeat::Remembered,
@@ -226,7 +241,7 @@ impl Client {
     /// # Errors
     /// `not_found` if it does not exist and is not to be created.
     pub(crate) async fn home(&self, create: bool, timeout: Duration) -> Result<u32, Error> {
-        if let Some(group) = self.namespace.home() {
+        if let Some(group) = self.known_home() {
             return Ok(group);
         }
         let hello = self.say_hello(create, timeout).await?;
@@ -247,7 +262,7 @@ impl Client {
     ) -> Result<(OpenSessionReply, Instants), Error> {
         let runtime = &self.shared.runtime;
         let budget = Budget::new(runtime, timeout);
-        self.home(create, timeout).await?;
+        self.home(create, timeout).await.map_err(Error::before_sending)?;
         let request = OpenSessionRequest {
             scope: Some(self.scope()),
             nonce: random_identity(&*runtime.random),
@@ -282,9 +297,7 @@ impl Client {
             return Err(Error::unexpected("hello"));
         };
         self.shared.directory.met("the node", &reply, self.now().boot)?;
-        if reply.namespace_exists {
-            *self.namespace.lock_home() = Some(reply.home_group);
-        }
+        self.namespace.home.told(&reply);
         Ok(reply)
     }
 
@@ -303,9 +316,11 @@ impl Client {
                 )))
             }
             RequestMode::Numbered => {
-                let waiting = async { Ok(self.requester(timeout).await?.begin(self.now().boot).await) };
-                match tokio::time::timeout(timeout, waiting).await {
-                    Ok(ticket) => ticket.map(Identity::Numbered),
+                let budget = Budget::new(&self.shared.runtime, timeout);
+                let requester = self.requester(budget).await?;
+                let beginning = requester.begin(self.now().boot);
+                match tokio::time::timeout(budget.left(&self.shared.runtime), beginning).await {
+                    Ok(ticket) => Ok(Identity::Numbered(Held::new(self.clone(), ticket))),
                     Err(_) => Err(Error::Busy {
                         what: "numbered requests",
                     }),
@@ -315,12 +330,17 @@ impl Client {
     }
 
     /// The session as which this client asks in this namespace.
-    async fn requester(&self, timeout: Duration) -> Result<Arc<Requester>, Error> {
-        let mut requester = self.namespace.requester.lock().await;
+    async fn requester(&self, budget: Budget) -> Result<Arc<Requester>, Error> {
+        let left = || budget.left(&self.shared.runtime);
+        let locking = tokio::time::timeout(left(), self.namespace.requester.lock());
+        let mut requester = locking.await.map_err(|_| Error::NoAnswer {
+            why: "another call is still opening the session of this client's requests".to_owned(),
+            outcome: Outcome::NotApplied,
+        })?;
         if let Some(known) = requester.as_ref().filter(|known| known.fresh(self.now().boot)) {
             return Ok(Arc::clone(known));
         }
-        let (reply, sent) = self.open(None, &self.shared.label, timeout, false).await?;
+        let (reply, sent) = self.open(None, &self.shared.label, left(), false).await?;
         let session = reply.session.ok_or_else(|| Error::unexpected("open_session"))?;
         let opened = Arc::new(Requester::new(session, self.scope(), sent.boot));
         *requester = Some(Arc::clone(&opened));
@@ -329,7 +349,10 @@ impl Client {
 
     /// Ends the use of an identity; says whether the call may be begun anew under a fresh one.
     fn finish(&self, identity: Identity, result: &Result<Answer, Error>) -> bool {
-        let Identity::Numbered(ticket) = identity else {
+        let Identity::Numbered(held) = identity else {
+            return false;
+        };
+        let Some(ticket) = held.take() else {
             return false;
         };
         let requester = Arc::clone(&ticket.requester);
@@ -361,20 +384,24 @@ impl Client {
         }
         let client = self.clone();
         let task = async move {
-            let (below, also) = requester.acknowledgements();
-            let request = AcknowledgeRequest {
-                scope: Some(requester.scope.clone()),
-                session: Some(requester.session.clone()),
-                below,
-                also: also.clone(),
-                timeout_ms: 0,
-            };
-            let make = || client_frame::Body::Acknowledge(request.clone());
-            match client.repeatable(Repeat::Harmless, ACKNOWLEDGE_TIMEOUT, make).await {
-                Ok(_) => requester.acknowledged(&also),
-                Err(error) => {
-                    tracing::debug!(%error, "an acknowledgement was not taken; it goes with the next request");
-                    requester.stop_acknowledging();
+            loop {
+                let (below, also) = requester.acknowledgements();
+                let request = AcknowledgeRequest {
+                    scope: Some(requester.scope.clone()),
+                    session: Some(requester.session.clone()),
+                    below,
+                    also: also.clone(),
+                    timeout_ms: 0,
+                };
+                let make = || client_frame::Body::Acknowledge(request.clone());
+                match client.repeatable(Repeat::Harmless, ACKNOWLEDGE_TIMEOUT, make).await {
+                    Ok(_) if requester.acknowledged(&also) => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::debug!(%error, "an acknowledgement was not taken; it goes with the next request");
+                        requester.stop_acknowledging();
+                        break;
+                    }
                 }
             }
         };
@@ -414,11 +441,7 @@ impl Shared {
             return Arc::clone(known);
         }
         let scope = v1::Scope { tenant, namespace };
-        let fresh = Arc::new(Namespace {
-            scope,
-            home: Mutex::default(),
-            requester: tokio::sync::Mutex::new(None),
-        });
+        let fresh = Arc::new(Namespace::new(scope));
         if namespaces.len() < NAMESPACES_MAX {
             namespaces.insert(key, Arc::clone(&fresh));
         }
@@ -429,17 +452,17 @@ impl Shared {
 /// A namespace as one client knows it.
 struct Namespace {
     scope: v1::Scope,
-    home: Mutex<Option<u32>>,
+    home: Arc<Home>,
     requester: tokio::sync::Mutex<Option<Arc<Requester>>>,
 }
 
 impl Namespace {
-    fn lock_home(&self) -> MutexGuard<'_, Option<u32>> {
-        self.home.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn home(&self) -> Option<u32> {
-        *self.lock_home()
+    fn new(scope: v1::Scope) -> Namespace {
+        Namespace {
+            scope,
+            home: Arc::default(),
+            requester: tokio::sync::Mutex::new(None),
+        }
     }
 }
 
@@ -472,7 +495,7 @@ impl Mutation {
 
 /// Under which identity one call is made.
 enum Identity {
-    Numbered(Ticket),
+    Numbered(Held),
     OneShot(RequestId),
     None,
 }
@@ -480,9 +503,42 @@ enum Identity {
 impl Identity {
     fn request_id(&self) -> Option<RequestId> {
         match self {
-            Identity::Numbered(ticket) => Some(ticket.request_id()),
+            Identity::Numbered(held) => held.ticket.as_ref().map(Ticket::request_id),
             Identity::OneShot(id) => Some(id.clone()),
             Identity::None => None,
+        }
+    }
+}
+
+/// The number of a call. Dropping it gives the call up, and acknowledges it if a copy of it may be on its way.
+struct Held {
+    client: Client,
+    ticket: Option<Ticket>,
+}
+
+impl Held {
+    fn new(client: Client, ticket: Ticket) -> Held {
+        Held {
+            client,
+            ticket: Some(ticket),
+        }
+    }
+
+    /// The number of a call that has ended by itself.
+    fn take(mut self) -> Option<Ticket> {
+        self.ticket.take()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            let requester = Arc::clone(&ticket.requester);
+            let sent = ticket.attempts() > 0;
+            ticket.finish(false);
+            if sent {
+                self.client.acknowledge(requester);
+            }
         }
     }
 }

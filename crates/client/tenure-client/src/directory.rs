@@ -2,7 +2,7 @@
 //! group.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -105,7 +105,7 @@ impl Directory {
         ))
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,6 +125,30 @@ impl Known {
         } else if self.groups.len() < GROUPS_MAX {
             self.groups.insert(group, Seen { revision, time_us, at });
         }
+    }
+}
+
+/// The group in which one namespace lives, as a hello has told it: other answers may come from other groups.
+#[derive(Debug, Default)]
+pub(crate) struct Home {
+    group: Mutex<Option<u32>>,
+}
+
+impl Home {
+    /// Takes note of a hello that was said for the namespace.
+    pub(crate) fn told(&self, hello: &HelloReply) {
+        if hello.namespace_exists {
+            *self.locked() = Some(hello.home_group);
+        }
+    }
+
+    /// The group, if it is known.
+    pub(crate) fn group(&self) -> Option<u32> {
+        *self.locked()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Option<u32>> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

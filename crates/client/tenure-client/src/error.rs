@@ -156,6 +156,18 @@ impl Error {
         Error::from_wire(WireError::internal(format!("the answer to {asked} is of another kind")))
     }
 
+    /// The same error as that of a call of which it only was the preparation: the call itself was not sent.
+    pub(crate) fn before_sending(self) -> Error {
+        match self.outcome() {
+            // Its code would say the same as its outcome.
+            Outcome::Unknown => Error::NoAnswer {
+                why: format!("it was not sent: {self}"),
+                outcome: Outcome::NotApplied,
+            },
+            _ => self,
+        }
+    }
+
     /// The same error over all attempts of its call.
     pub(crate) fn with_outcome(self, outcome: Outcome) -> Error {
         match self {

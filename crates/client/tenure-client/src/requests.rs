@@ -50,6 +50,8 @@ struct RequesterInner {
     used: Duration,
     /// An acknowledgement without a request is about to be sent.
     acknowledging: bool,
+    /// More has come up meanwhile that is to be acknowledged without a request.
+    acknowledge_more: bool,
     /// The server has ended it.
     ended: bool,
 }
@@ -60,6 +62,7 @@ impl Requester {
             window: Window::default(),
             used: now,
             acknowledging: false,
+            acknowledge_more: false,
             ended: false,
         };
         Requester {
@@ -104,21 +107,29 @@ impl Requester {
         self.inner().window.acknowledgements()
     }
 
-    /// The server has taken note of these.
-    pub(crate) fn acknowledged(&self, singles: &[u64]) {
+    /// The server has taken note of these. Says whether another acknowledgement is to be sent, as more has come up.
+    pub(crate) fn acknowledged(&self, singles: &[u64]) -> bool {
         let mut inner = self.inner();
-        inner.acknowledging = false;
         inner.window.acknowledged(singles);
+        let more = std::mem::take(&mut inner.acknowledge_more);
+        inner.acknowledging = more;
+        more
     }
 
-    /// Whether an acknowledgement is to be sent now because none is about to be.
+    /// Whether an acknowledgement is to be sent now because none is about to be. Whoever sends the one that is about to
+    /// be sends another one after it.
     pub(crate) fn start_acknowledging(&self) -> bool {
-        !std::mem::replace(&mut self.inner().acknowledging, true)
+        let mut inner = self.inner();
+        let busy = std::mem::replace(&mut inner.acknowledging, true);
+        inner.acknowledge_more = busy;
+        !busy
     }
 
     /// The acknowledgement could not be sent; it goes with the next request.
     pub(crate) fn stop_acknowledging(&self) {
-        self.inner().acknowledging = false;
+        let mut inner = self.inner();
+        inner.acknowledging = false;
+        inner.acknowledge_more = false;
     }
 
     fn inner(&self) -> MutexGuard<'_, RequesterInner> {
@@ -152,6 +163,11 @@ impl Ticket {
         RequestId {
             kind: Some(request_id::Kind::Session(request)),
         }
+    }
+
+    /// How many attempts were made.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// The call is over, answered or given up. Returns whether it was given up, so that its acknowledgement is worth

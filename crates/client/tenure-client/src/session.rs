@@ -16,8 +16,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use tenure_api::limits::IDENTITY_BYTES;
+use tenure_api::v1::server_frame;
 use tenure_api::v1::{self, EndReason, KeepAliveRequest, SessionInGroup, SessionRef, client_frame, kept_alive};
-use tenure_api::v1::{WireError, server_frame};
 use tenure_api::{ErrorCode, Outcome};
 use tenure_recipes::outcome::Repeat;
 use tenure_recipes::{EndCause, KeepAliveSchedule, LostReason, SessionState};
@@ -451,13 +451,10 @@ impl Client {
             kept_alive::Result::Renewed(renewed) => {
                 Ok((group, answer.sent, renewed.remaining_us.map(Duration::from_micros)))
             }
-            kept_alive::Result::Ended(end) => Err(Error::from_wire(WireError::session_expired(
-                key.id,
-                end.reason(),
-                end.revision,
-            ))),
-            kept_alive::Result::Unknown(_) => Err(Error::from_wire(WireError::session_unknown(key.id))),
-            kept_alive::Result::Failed(error) => Err(Error::from_wire(error)),
+            // The call has made errors of these, over all its attempts.
+            kept_alive::Result::Ended(_) | kept_alive::Result::Unknown(_) | kept_alive::Result::Failed(_) => {
+                Err(Error::unexpected("keep_alive"))
+            }
         }
     }
 }

@@ -112,9 +112,10 @@ impl fmt::Display for Refusal {
             Refusal::ConditionFailed { key: None } => f.write_str("no such key"),
             Refusal::ExistsOtherwise { cache: Some(cache) } => write!(
                 f,
-                "{} exists with {} shards, replication {}, consistency {}",
+                "{} exists with {} {}, replication {}, consistency {}",
                 cache.name,
                 cache.shards,
+                if cache.shards == 1 { "shard" } else { "shards" },
                 cache.replication,
                 match cache.consistency() {
                     v1::Consistency::Leader => "leader",
@@ -136,7 +137,8 @@ pub struct KeyFacts {
     pub created: u64,
     /// The session that holds it; `None`: nobody.
     pub holder: Option<u64>,
-    /// How long it lives if nobody renews it, as of the first answer to this request; `None`: without end.
+    /// How long it lives if nobody renews it, as of this answer: a refusal that the server remembered says it anew.
+    /// `None`: without end.
     pub remaining: Option<Duration>,
     /// Its value, if that is at most 4,096 bytes.
     pub value: Option<Bytes>,
@@ -169,3 +171,6 @@ impl fmt::Display for KeyFacts {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! What is known after a call that may have been tried several times, and the one rule for trying again.
 //!
-//! An error is not a "no". Once an attempt may have been applied, no later attempt that merely was *not* applied takes
-//! that back: only what the server remembers of this very request does. [`Call`] is that rule, and nothing else
-//! decides whether something is sent again.
+//! An error is not a "no". Once an attempt may have been applied, no later attempt that merely was *not* applied, or
+//! was refused, takes that back: only what the server remembers of this very request does. [`Call`] is that rule, and
+//! nothing else decides whether something is sent again.
 
 use std::fmt;
 
@@ -45,7 +45,8 @@ pub enum Repeat {
     Read,
     /// The server remembers its result under the request's identity and gives it to every repeat.
     Remembered,
-    /// Applying it twice leaves what applying it once leaves, so any later answer stands for all attempts.
+    /// Applying it twice leaves what applying it once leaves, so that one attempt is done stands for all of them. A
+    /// refusal stands only for its own attempt: another one may have been applied before somebody changed what is there.
     Harmless,
     /// Nothing does: once it may have been applied it is never sent again.
     Never,
@@ -85,13 +86,20 @@ pub enum Next {
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     repeat: Repeat,
+    /// The worst of the attempts without a verdict.
     worst: Option<Outcome>,
+    /// An attempt was refused.
+    refused: bool,
 }
 
 impl Call {
     /// A call of which nothing has been sent.
     pub const fn new(repeat: Repeat) -> Call {
-        Call { repeat, worst: None }
+        Call {
+            repeat,
+            worst: None,
+            refused: false,
+        }
     }
 
     /// Whether the request may be sent while an earlier attempt is still under way.
@@ -99,13 +107,19 @@ impl Call {
         !matches!(self.repeat, Repeat::Never)
     }
 
-    /// Notes what an attempt told, and says what to do.
-    pub fn record(&mut self, attempt: Attempt) -> Next {
+    /// Notes what an attempt told while so many others are without an answer, and says what to do. If the call is over
+    /// with an unknown outcome, the answers of those others may still settle it.
+    pub fn record(&mut self, attempt: Attempt, unanswered: usize) -> Next {
         let outcome = match attempt {
-            // The server's own answer to this request settles every attempt of it. Of a request that is never sent
-            // twice it is the only one.
             Attempt::Done => return Next::Over(Outcome::Done),
-            Attempt::Refused => return Next::Over(Outcome::Refused),
+            // What the server remembers of this request settles every attempt of it.
+            Attempt::Refused if matches!(self.repeat, Repeat::Remembered | Repeat::Read) => {
+                return Next::Over(Outcome::Refused);
+            }
+            Attempt::Refused => {
+                self.refused = true;
+                return Next::Over(self.given_up(unanswered));
+            }
             Attempt::NeverRan if matches!(self.repeat, Repeat::Remembered) => return Next::Over(Outcome::NotApplied),
             Attempt::NeverRan | Attempt::NotApplied { .. } => Outcome::NotApplied,
             Attempt::Unknown { .. } if matches!(self.repeat, Repeat::Read) => Outcome::NotApplied,
@@ -120,18 +134,21 @@ impl Call {
         if again && !(worst == Outcome::Unknown && matches!(self.repeat, Repeat::Never)) {
             Next::Again(worst)
         } else {
-            Next::Over(worst)
+            Next::Over(self.given_up(unanswered))
         }
     }
 
-    /// The outcome if the call is given up now, while so many attempts are without an answer.
+    /// The outcome if the call ends now, while so many attempts are without an answer. It is refused only if an attempt
+    /// was refused and none may have been applied.
     pub fn given_up(&self, unanswered: usize) -> Outcome {
-        let open = if unanswered > 0 && !matches!(self.repeat, Repeat::Read) {
+        let open = unanswered > 0 && !matches!(self.repeat, Repeat::Read);
+        if open || self.worst == Some(Outcome::Unknown) {
             Outcome::Unknown
+        } else if self.refused {
+            Outcome::Refused
         } else {
             Outcome::NotApplied
-        };
-        self.worst.map_or(open, |worst| worst.max(open))
+        }
     }
 }
 

@@ -335,9 +335,11 @@ pub fn watches_agree(one: &[Event], other: &[Event], from: u64, to: u64) -> Resu
         inside.cloned().collect()
     };
     let (one, other) = (part(one), part(other));
-    let difference = one.iter().zip(&other).find(|(left, right)| left != right);
-    if let Some((left, right)) = difference {
-        return violation("watches agree", format!("{left:?} and {right:?}"));
+    let difference = one.iter().zip(&other).position(|(left, right)| left != right);
+    if let Some(at) = difference {
+        let around = at.saturating_sub(2)..at + 3;
+        let part = |events: &[Event]| format!("{:?}", &events[around.start..around.end.min(events.len())]);
+        return violation("watches agree", format!("{} and {}", part(&one), part(&other)));
     }
     if one.len() != other.len() {
         let longer = if one.len() > other.len() { &one } else { &other };

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_client::{
-    Change, ChangeKind, Delete, Deleted, EndReason, Error, Guard, Outcome, Put, PutOutcome, Refusal, Verdict,
+    Change, ChangeKind, Delete, Deleted, EndReason, Error, ErrorCode, Guard, Outcome, Put, PutOutcome, Refusal, Verdict,
 };
 
 /// The calls of all clients of one run.
@@ -28,6 +28,19 @@ pub struct Call {
     pub returned: Option<Duration>,
     /// What the client was told.
     pub told: Told,
+    /// Why it got no answer, if it got none.
+    pub failure: Option<Failure>,
+}
+
+/// Why a call got no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The code from the table of errors.
+    pub code: ErrorCode,
+    /// How long the call took.
+    pub after: Duration,
+    /// What the client was told, in full.
+    pub message: String,
 }
 
 /// What was asked for. No two writes of one run have the same value.
@@ -138,13 +151,12 @@ impl History {
     /// Those of the call.
     pub async fn put(&self, client: u32, put: Put, operation: Operation) -> Result<PutOutcome, Error> {
         let call = async { put.await };
-        self.record(client, operation, call, |result| match result {
-            Ok(Verdict::Done(written)) => Told::Written {
+        self.record(client, operation, call, |written| match written {
+            Verdict::Done(written) => Told::Written {
                 version: written.version,
                 created: written.created,
             },
-            Ok(Verdict::Refused(refusal)) => refused(refusal),
-            Err(error) => failed(error),
+            Verdict::Refused(refusal) => refused(refusal),
         })
         .await
     }
@@ -155,12 +167,11 @@ impl History {
     /// Those of the call.
     pub async fn delete(&self, client: u32, delete: Delete, operation: Operation) -> Result<Verdict<Deleted>, Error> {
         let call = async { delete.await };
-        self.record(client, operation, call, |result| match result {
-            Ok(Verdict::Done(deleted)) => Told::Deleted {
+        self.record(client, operation, call, |deleted| match deleted {
+            Verdict::Done(deleted) => Told::Deleted {
                 removed: deleted.removed.map(|removal| (removal.revision, removal.version)),
             },
-            Ok(Verdict::Refused(refusal)) => refused(refusal),
-            Err(error) => failed(error),
+            Verdict::Refused(refusal) => refused(refusal),
         })
         .await
     }
@@ -179,9 +190,9 @@ impl History {
         &self,
         client: u32,
         operation: Operation,
-        call: impl Future<Output = T>,
+        call: impl Future<Output = Result<T, Error>>,
         told: impl FnOnce(&T) -> Told,
-    ) -> T {
+    ) -> Result<T, Error> {
         let index = {
             let mut calls = self.locked();
             calls.push(Call {
@@ -190,14 +201,20 @@ impl History {
                 called: self.begun.elapsed(),
                 returned: None,
                 told: Told::Unknown,
+                failure: None,
             });
             calls.len() - 1
         };
         let result = call.await;
         let returned = self.begun.elapsed();
-        let told = told(&result);
+        let told = result.as_ref().map_or_else(failed, told);
         let call = &mut self.locked()[index];
         call.told = told;
+        call.failure = result.as_ref().err().map(|error| Failure {
+            code: error.code(),
+            after: returned.saturating_sub(call.called),
+            message: format!("{error} ({error:?})"),
+        });
         call.returned = (told != Told::Unknown).then_some(returned);
         result
     }

@@ -149,6 +149,11 @@ impl Policy {
             Direction::Replies => self.swallow_replies,
         }
     }
+
+    /// Whether everything is let through, while this connection has lost something.
+    fn lets_through_after(&self, lost: &AtomicBool) -> bool {
+        lost.load(Ordering::SeqCst) && !self.swallow_requests && !self.swallow_replies
+    }
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
@@ -190,8 +195,7 @@ async fn pump(
             biased;
             changed = policy.changed() => {
                 let now = *policy.borrow_and_update();
-                let whole = now.swallow_requests || now.swallow_replies || !lost.load(Ordering::SeqCst);
-                if changed.is_err() || now.generation != generation || !whole {
+                if changed.is_err() || now.generation != generation || now.lets_through_after(lost) {
                     return;
                 }
                 continue;
@@ -202,7 +206,10 @@ async fn pump(
             return;
         };
         let now = *shared.policy.borrow();
-        if now.swallows(direction) || lost.load(Ordering::SeqCst) {
+        if now.lets_through_after(lost) {
+            return;
+        }
+        if now.swallows(direction) {
             lost.store(true, Ordering::SeqCst);
             shared.swallowed(direction).fetch_add(length as u64, Ordering::SeqCst);
             continue;

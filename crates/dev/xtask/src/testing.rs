@@ -20,7 +20,7 @@ test. With arguments only the tests that nextest selects by them run, without do
 Tests find the binary by TENURE_BIN. The last line counts the tests.";
 
 /// Packages of Debian that tests start or use.
-const DEBIAN_PACKAGES: &[&str] = &[];
+const DEBIAN_PACKAGES: &[&str] = &["strace"];
 
 /// The version of the test runner that is installed where there is none.
 const NEXTEST_VERSION: &str = "0.9.143";

@@ -17,6 +17,8 @@ pub(crate) const REQUESTS_IN_FLIGHT_MAX: usize = 65_536;
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(50);
 /// Sessions whose keep-alives are counted.
 const SESSIONS_COUNTED_MAX: usize = 100_000;
+/// How often those that have ended are looked for when there are as many.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// A node takes at most one keep-alive a session in this part of its TTL: four times as many as a client sends.
 const KEEP_ALIVE_PART_OF_TTL: u32 = 24;
 
@@ -24,12 +26,19 @@ const KEEP_ALIVE_PART_OF_TTL: u32 = 24;
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     in_flight: AtomicUsize,
-    kept_alive: Mutex<BTreeMap<(GroupId, SessionId), Kept>>,
+    counted: Mutex<Counted>,
+}
+
+/// Sessions whose renewals are counted.
+#[derive(Debug, Default)]
+struct Counted {
+    sessions: BTreeMap<(GroupId, SessionId), Kept>,
+    next_sweep_at: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Kept {
-    taken_at: Duration,
+    renewed_at: Duration,
     ttl: Duration,
 }
 
@@ -56,42 +65,43 @@ impl Admission {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether a keep-alive is taken now; if not, how long it would have to wait.
-    pub(crate) fn take_keep_alive(&self, group: GroupId, session: SessionId, now: Duration) -> Result<(), Duration> {
-        let mut kept_alive = self.kept_alive.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(kept) = kept_alive.get_mut(&(group, session)) else {
+    /// Whether a keep-alive is taken now; if not, how long it would have to wait. Only renewals count (see
+    /// [`Admission::note_renewed`]): an attempt with a wrong secret takes nothing from the session's owner.
+    pub(crate) fn check_keep_alive(&self, group: GroupId, session: SessionId, now: Duration) -> Result<(), Duration> {
+        let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(kept) = counted.sessions.get(&(group, session)) else {
             return Ok(());
         };
         let spacing = kept.ttl / KEEP_ALIVE_PART_OF_TTL;
-        let since = now.saturating_sub(kept.taken_at);
-        if since < spacing {
-            return Err(spacing - since);
+        match spacing.checked_sub(now.saturating_sub(kept.renewed_at)) {
+            Some(left) if !left.is_zero() => Err(left),
+            _ => Ok(()),
         }
-        kept.taken_at = now;
-        Ok(())
     }
 
-    /// Notes a session that was renewed, so that its next keep-alives can be judged.
+    /// Notes a session that was renewed by an attempt that came at `now`.
     pub(crate) fn note_renewed(&self, group: GroupId, session: SessionId, ttl: Duration, now: Duration) {
-        let mut kept_alive = self.kept_alive.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept_alive.len() >= SESSIONS_COUNTED_MAX && !kept_alive.contains_key(&(group, session)) {
-            kept_alive.retain(|_, kept| now.saturating_sub(kept.taken_at) < kept.ttl);
-            if kept_alive.len() >= SESSIONS_COUNTED_MAX {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = counted.sessions.len() >= SESSIONS_COUNTED_MAX;
+        if is_full && !counted.sessions.contains_key(&(group, session)) {
+            if now < counted.next_sweep_at {
+                return;
+            }
+            counted.next_sweep_at = now + SWEEP_EVERY;
+            counted
+                .sessions
+                .retain(|_, kept| now.saturating_sub(kept.renewed_at) < kept.ttl);
+            if counted.sessions.len() >= SESSIONS_COUNTED_MAX {
                 return;
             }
         }
-        kept_alive
-            .entry((group, session))
-            .or_insert(Kept { taken_at: now, ttl })
-            .ttl = ttl;
+        counted.sessions.insert((group, session), Kept { renewed_at: now, ttl });
     }
 
     /// Forgets a session that ended.
     pub(crate) fn forget(&self, group: GroupId, session: SessionId) {
-        self.kept_alive
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&(group, session));
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.sessions.remove(&(group, session));
     }
 }
 
@@ -107,16 +117,24 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_floods_keep_alives_is_taken_once_in_its_share_of_the_ttl() {
+    fn a_session_that_floods_keep_alives_is_renewed_once_in_its_share_of_the_ttl() {
         let admission = Admission::default();
-        assert_eq!(admission.take_keep_alive(GROUP, SESSION, ms(0)), Ok(()));
+        assert_eq!(admission.check_keep_alive(GROUP, SESSION, ms(0)), Ok(()));
         admission.note_renewed(GROUP, SESSION, ms(2_400), ms(1));
-        assert_eq!(admission.take_keep_alive(GROUP, SESSION, ms(51)), Err(ms(50)));
-        assert_eq!(admission.take_keep_alive(GROUP, SESSION, ms(101)), Ok(()));
-        assert_eq!(admission.take_keep_alive(GROUP, SESSION, ms(102)), Err(ms(99)));
-        assert_eq!(admission.take_keep_alive(GROUP, SessionId(8), ms(102)), Ok(()));
+        assert_eq!(admission.check_keep_alive(GROUP, SESSION, ms(51)), Err(ms(50)));
+        assert_eq!(admission.check_keep_alive(GROUP, SESSION, ms(101)), Ok(()));
+        assert_eq!(admission.check_keep_alive(GROUP, SessionId(8), ms(51)), Ok(()));
         admission.forget(GROUP, SESSION);
-        assert_eq!(admission.take_keep_alive(GROUP, SESSION, ms(103)), Ok(()));
+        assert_eq!(admission.check_keep_alive(GROUP, SESSION, ms(51)), Ok(()));
+    }
+
+    #[test]
+    fn attempts_that_renew_nothing_take_nothing_from_the_owner() {
+        let admission = Admission::default();
+        admission.note_renewed(GROUP, SESSION, ms(2_400), ms(0));
+        for at in 101..200 {
+            assert_eq!(admission.check_keep_alive(GROUP, SESSION, ms(at)), Ok(()));
+        }
     }
 
     #[test]

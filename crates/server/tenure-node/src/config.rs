@@ -10,6 +10,9 @@ pub const HOME_GROUPS_START: u32 = 8;
 /// No cluster has more home groups: each costs every node memory and heartbeats.
 pub const HOME_GROUPS_MAX: u32 = 1_024;
 
+/// How many connections a node takes, if there are file descriptors for them.
+pub const CONNECTIONS_MAX: usize = 10_000;
+
 /// What a node is told before it starts.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
@@ -21,6 +24,9 @@ pub struct NodeConfig {
     pub advertise: Option<String>,
     /// How many home groups to found a cluster with. Without effect on a folder in use.
     pub home_groups: u32,
+    /// How many connections it takes at once; more are closed at once. Each needs a file descriptor, and the log and
+    /// the state must never want for one.
+    pub connections_max: usize,
     /// Allows an address that other machines reach although nothing there is authenticated or encrypted.
     pub insecure: bool,
 }
@@ -30,7 +36,7 @@ pub struct NodeConfig {
 pub enum ConfigError {
     /// Whoever reaches the address could do anything.
     #[error(
-        "{listen} can be reached from other machines, and there is no authentication yet: listen on 127.0.0.1, or say --insecure"
+        "{listen} can be reached from other machines, and there is no authentication yet: listen on 127.0.0.1, or use `tenure start` with --insecure"
     )]
     NotLoopback {
         /// The address.
@@ -72,6 +78,7 @@ mod tests {
             listen: listen.parse().expect("a socket address"),
             advertise: None,
             home_groups: HOME_GROUPS_DEV,
+            connections_max: CONNECTIONS_MAX,
             insecure,
         }
     }

@@ -20,7 +20,7 @@ use tenure_replica::runtime::TaskHandle;
 use tenure_replica::{EffectSink, OpenError as ReplicaError, Replica, ReplicaOptions, Runtime};
 use tenure_storage::error::OpenError;
 use tenure_storage::layout::{DataDir, Identity as FolderIdentity};
-use tenure_storage::log::{Log, LogOptions, WriterMode};
+use tenure_storage::log::{Log, LogOptions};
 use tenure_storage::state::{StateEngine, StateError};
 use tokio::sync::watch;
 
@@ -151,7 +151,13 @@ impl Node {
         let tasks = vec![
             spawn(
                 "listen",
-                Box::pin(listen::serve(listener, router, service.clone(), open_sender)),
+                Box::pin(listen::serve(
+                    listener,
+                    router,
+                    service.clone(),
+                    open_sender,
+                    config.connections_max,
+                )),
             ),
             spawn("revisions", Box::pin(cluster::keep_in_revisions(service.clone()))),
         ];
@@ -249,13 +255,7 @@ fn open_log(
         }),
         ..LogOptions::default()
     };
-    let mode = if runtime.tasks.inline() {
-        WriterMode::Inline
-    } else {
-        let tasks = runtime.tasks.clone();
-        WriterMode::Thread(Arc::new(move |name, work| tasks.spawn_thread(name, work).map(|_| ())))
-    };
-    Ok(Log::open(folder.disk().clone(), &folder.log_dir(), options, mode)?)
+    Ok(Log::open(folder.disk().clone(), &folder.log_dir(), options, runtime.log_writer())?)
 }
 
 /// Hands on what the groups tell: to those who watch, and to the process when the node can go on no more.

@@ -121,11 +121,18 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
+    /// Takes what waits, whole revisions only: those whose changes were all handed out.
     pub(crate) fn take(&self) -> Taken {
+        let told = self.told.load(Ordering::Acquire);
         let mut waiting = locked(&self.buffer.waiting);
+        let whole = waiting.changes.partition_point(|change| change.revision <= told);
+        if whole > 0 {
+            let taken: Vec<Change> = waiting.changes.drain(..whole).collect();
+            waiting.bytes -= taken.iter().map(size_of_change).sum::<usize>();
+            return Taken::Changes(taken);
+        }
         if !waiting.changes.is_empty() {
-            waiting.bytes = 0;
-            return Taken::Changes(waiting.changes.drain(..).collect());
+            return Taken::Nothing;
         }
         match &waiting.end {
             Some(end) => Taken::Ended(end.clone()),
@@ -214,17 +221,20 @@ impl EffectSink for WatchHub {
     fn applied(&self, group: GroupId, effects: &[Effect], revision: Revision, _time: Timestamp) {
         let mut groups = locked(&self.groups);
         let watchers = groups.entry(group).or_default();
+        let mut touched = Touched::default();
         for effect in effects {
             match effect {
-                Effect::Changed(change) => watchers.tell(change),
+                Effect::Changed(change) => watchers.tell(change, &mut touched),
                 Effect::ObjectDeleted { incarnation, revision } => {
                     let end = WatchEnd::ObjectDeleted { revision: *revision };
-                    watchers.end_cache(*incarnation, &end);
+                    watchers.end_cache(*incarnation, &end, &mut touched);
                 }
                 Effect::SessionEnded { .. } => {}
             }
         }
+        // Only now are its revisions whole for those who wait.
         watchers.told.store(revision.0, Ordering::Release);
+        touched.wake();
     }
 
     fn reset(&self, group: GroupId, revision: Revision) {
@@ -233,7 +243,10 @@ impl EffectSink for WatchHub {
             let end = WatchEnd::Lagged {
                 resume_from: revision.0 + 1,
             };
-            watchers.each(&mut |watcher| watcher.buffer.end(end.clone()));
+            watchers.each(&mut |watcher| {
+                watcher.buffer.end(end.clone());
+                watcher.buffer.wake.notify_one();
+            });
         }
     }
 
@@ -242,19 +255,44 @@ impl EffectSink for WatchHub {
         let mut groups = locked(&self.groups);
         if let Some(watchers) = groups.get_mut(&group) {
             let end = WatchEnd::Stopped { why: why.to_owned() };
-            watchers.each(&mut |watcher| watcher.buffer.end(end.clone()));
+            watchers.each(&mut |watcher| {
+                watcher.buffer.end(end.clone());
+                watcher.buffer.wake.notify_one();
+            });
+        }
+    }
+}
+
+/// Who is to be woken when an entry has been told.
+#[derive(Default)]
+struct Touched(Vec<Arc<Buffer>>);
+
+impl Touched {
+    fn add(&mut self, buffer: &Arc<Buffer>) {
+        if !self.0.last().is_some_and(|last| Arc::ptr_eq(last, buffer)) {
+            self.0.push(buffer.clone());
+        }
+    }
+
+    fn wake(self) {
+        for buffer in self.0 {
+            buffer.wake.notify_one();
         }
     }
 }
 
 impl GroupWatchers {
-    fn tell(&mut self, change: &Change) {
+    fn tell(&mut self, change: &Change, touched: &mut Touched) {
         let Some(cache) = self.by_cache.get_mut(&change.incarnation) else {
             return;
         };
         let mut cut_off = Vec::new();
         let mut offer = |watcher: &Watcher| {
-            if change.revision > watcher.behind.0 && watcher.buffer.offer(change).is_break() {
+            if change.revision <= watcher.behind.0 {
+                return;
+            }
+            touched.add(&watcher.buffer);
+            if watcher.buffer.offer(change).is_break() {
                 cut_off.push(watcher.id);
             }
         };
@@ -269,12 +307,13 @@ impl GroupWatchers {
         }
     }
 
-    fn end_cache(&mut self, incarnation: Incarnation, end: &WatchEnd) {
+    fn end_cache(&mut self, incarnation: Incarnation, end: &WatchEnd, touched: &mut Touched) {
         let Some(cache) = self.by_cache.remove(&incarnation) else {
             return;
         };
         for watcher in cache.watchers() {
             watcher.buffer.end(end.clone());
+            touched.add(&watcher.buffer);
             self.places.remove(&watcher.id);
         }
     }
@@ -338,20 +377,15 @@ impl Buffer {
             waiting.end = Some(WatchEnd::Lagged {
                 resume_from: change.revision,
             });
-            drop(waiting);
-            self.wake.notify_one();
             return ControlFlow::Break(());
         }
         waiting.bytes += size;
         waiting.changes.push_back(change.clone());
-        drop(waiting);
-        self.wake.notify_one();
         ControlFlow::Continue(())
     }
 
     fn end(&self, end: WatchEnd) {
         locked(&self.waiting).end.get_or_insert(end);
-        self.wake.notify_one();
     }
 }
 

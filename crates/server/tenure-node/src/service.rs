@@ -28,8 +28,6 @@ pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// How long a read waits for what its caller has seen elsewhere.
 const BEHIND_WAIT_MAX: Duration = Duration::from_secs(1);
-/// How often it looks.
-const BEHIND_LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Why the door gave no answer of the machine.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -246,8 +244,9 @@ impl Service {
     ) -> Result<(KeptAlive, Timestamp), ServiceError> {
         self.check_serving()?;
         let Inner { admission, runtime, .. } = &*self.0;
+        let arrived = runtime.clock.now();
         admission
-            .take_keep_alive(group, session.id, runtime.clock.now())
+            .check_keep_alive(group, session.id, arrived)
             .map_err(|retry_after| ServiceError::Busy { retry_after })?;
         let replica = &self.group(group)?.replica;
         let (kept, time) = replica
@@ -258,7 +257,7 @@ impl Service {
             KeptAlive::Renewed {
                 remaining: Some(ttl), ..
             } => {
-                admission.note_renewed(group, session.id, Duration::from_micros(ttl.0), runtime.clock.now());
+                admission.note_renewed(group, session.id, Duration::from_micros(ttl.0), arrived);
             }
             KeptAlive::Renewed { remaining: None, .. } | KeptAlive::Unknown { .. } => {}
             KeptAlive::Ended { .. } => admission.forget(group, session.id),
@@ -323,18 +322,12 @@ impl Service {
 
     /// Waits, bounded, until this replica has applied what the caller has seen elsewhere.
     async fn wait_for_revision(&self, group: GroupId, asked: u64, deadline: Duration) -> Result<(), ServiceError> {
-        let group = self.group(group)?;
-        let give_up = deadline.min(self.now() + BEHIND_WAIT_MAX);
-        loop {
-            let applied = group.replica.status().revision.0;
-            if applied >= asked {
-                return Ok(());
-            }
-            if self.now() >= give_up {
-                return Err(ServiceError::Behind { applied, asked });
-            }
-            tokio::time::sleep(BEHIND_LOOK_EVERY).await;
-        }
+        let limit = deadline.saturating_sub(self.now()).min(BEHIND_WAIT_MAX);
+        let waited = self.group(group)?.replica.wait_for_revision(Revision(asked), limit).await;
+        waited.map_err(|applied| ServiceError::Behind {
+            applied: applied.0,
+            asked,
+        })
     }
 
     /// A group of this node.

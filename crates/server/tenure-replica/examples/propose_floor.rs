@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p tenure-replica --example propose_floor [proposers] [seconds]`
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -55,14 +56,47 @@ async fn measure(proposers: u64, time: Duration) {
         runtime.log_writer(),
     )
     .expect("a log");
-    let engine = DiskEngine::open(&folder.path().join("state"), DiskOptions::default()).expect("a state");
+    let (replica, cache) = open(folder.path(), &runtime, &log).await;
+
+    let before = (log.stats(), replica.status().entries_proposed);
+    let began = runtime.clock.now();
+    let waits = propose_until(began + time, proposers, &replica, &cache, &runtime).await;
+    let passed = (runtime.clock.now() - began).as_millis().max(1);
+
+    let after = log.stats();
+    let per_second = |count: u64| u128::from(count) * 1_000 / passed;
+    let wait_at = |per_mille: usize| waits.get(waits.len() * per_mille / 1_000).copied().unwrap_or_default();
+    let syncs = after.syncs - before.0.syncs;
+    println!("{proposers} proposers, values of 100 bytes, {passed} ms, synced");
+    println!("requests/s {}", per_second(waits.len() as u64));
+    println!(
+        "entries/s  {}",
+        per_second(replica.status().entries_proposed - before.1)
+    );
+    println!("syncs/s    {}", per_second(syncs));
+    println!(
+        "sync       {} us on average",
+        (after.sync_sum_us - before.0.sync_sum_us) / syncs.max(1)
+    );
+    println!(
+        "wait       p50 {} us, p99 {} us, p99.9 {} us",
+        wait_at(500),
+        wait_at(990),
+        wait_at(999)
+    );
+    replica.shutdown().await;
+}
+
+/// A group with one cache in it.
+async fn open(folder: &Path, runtime: &Runtime, log: &Log) -> (Replica, ObjectName) {
+    let engine = DiskEngine::open(&folder.join("state"), DiskOptions::default()).expect("a state");
     let group = GroupId(1);
-    let state = engine.group(group).expect("a group");
+    let parts = (log.group(group), engine.group(group).expect("a group"));
     let options = ReplicaOptions::new(
         group,
         GroupKind::Home,
         NodeId(1),
-        (log.group(group), state),
+        parts,
         runtime.clone(),
         Arc::new(Deaf),
     );
@@ -88,67 +122,53 @@ async fn measure(proposers: u64, time: Duration) {
         },
     )
     .await;
+    (replica, cache)
+}
 
-    let before = (log.stats(), replica.status().entries_proposed);
-    let began = runtime.clock.now();
+/// Puts until that instant, each proposer one after another. Returns how long each waited in microseconds, sorted.
+async fn propose_until(
+    end: Duration,
+    proposers: u64,
+    replica: &Replica,
+    cache: &ObjectName,
+    runtime: &Runtime,
+) -> Vec<u128> {
     let waits = Arc::new(Mutex::new(Vec::new()));
     let (sender, mut ended) = tokio::sync::mpsc::channel::<()>(1);
     for worker in 0..proposers {
         let (replica, waits, cache, clock) = (replica.clone(), waits.clone(), cache.clone(), runtime.clock.clone());
         let sender = sender.clone();
-        runtime.tasks.spawn(
-            "proposer",
-            Box::pin(async move {
-                let _held = sender;
-                let key = Bytes::from(format!("key-{worker}"));
-                let value = Bytes::from(vec![7; 100]);
-                let mut own_waits = Vec::new();
-                while clock.now() - began < time {
-                    let asked = clock.now();
-                    let (cache, key, value) = (cache.clone(), key.clone(), value.clone());
-                    let put = Command::Put {
+        let work = async move {
+            let _held = sender;
+            let key = Bytes::from(format!("key-{worker}"));
+            let value = Bytes::from(vec![7; 100]);
+            let mut own_waits = Vec::new();
+            while clock.now() < end {
+                let asked = clock.now();
+                let (cache, key, value) = (cache.clone(), key.clone(), value.clone());
+                propose(
+                    &replica,
+                    Command::Put {
                         cache,
                         key,
                         value,
                         ttl: None,
                         guard: None,
                         owner: None,
-                    };
-                    propose(&replica, put).await;
-                    own_waits.push((clock.now() - asked).as_micros());
-                }
-                waits.lock().expect("no proposer panics").append(&mut own_waits);
-            }),
-        );
+                    },
+                )
+                .await;
+                own_waits.push((clock.now() - asked).as_micros());
+            }
+            waits.lock().expect("no proposer panics").append(&mut own_waits);
+        };
+        runtime.tasks.spawn("proposer", Box::pin(work));
     }
     drop(sender);
     let _ = ended.recv().await;
-    let passed = (runtime.clock.now() - began).as_millis().max(1);
-    let per_second = |count: u64| u128::from(count) * 1_000 / passed;
-    let after = log.stats();
     let mut waits = std::mem::take(&mut *waits.lock().expect("no proposer panics"));
     waits.sort_unstable();
-    let requests = waits.len() as u64;
-    let wait_at = |per_mille: usize| waits.get(waits.len() * per_mille / 1_000).copied().unwrap_or_default();
-    let syncs = after.syncs - before.0.syncs;
-    println!("{proposers} proposers, values of 100 bytes, {passed} ms, synced");
-    println!("requests/s {}", per_second(requests));
-    println!(
-        "entries/s  {}",
-        per_second(replica.status().entries_proposed - before.1)
-    );
-    println!("syncs/s    {}", per_second(syncs));
-    println!(
-        "sync       {} us on average",
-        (after.sync_sum_us - before.0.sync_sum_us) / syncs.max(1)
-    );
-    println!(
-        "wait       p50 {} us, p99 {} us, p99.9 {} us",
-        wait_at(500),
-        wait_at(990),
-        wait_at(999)
-    );
-    replica.shutdown().await;
+    waits
 }
 
 async fn propose(replica: &Replica, command: Command) {

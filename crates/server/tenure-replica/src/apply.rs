@@ -34,7 +34,8 @@ pub(crate) struct Applier {
     pub(crate) shared: Arc<Shared>,
     pub(crate) state: GroupState,
     kind: GroupKind,
-    machine: RwLock<Machine>,
+    /// Gone once an entry could not be applied: half of it may be in there.
+    machine: RwLock<Option<Machine>>,
     applied: Mutex<AppliedState>,
     /// Looks at each entry before it is applied.
     #[cfg(test)]
@@ -74,7 +75,7 @@ impl Applier {
             shared,
             state,
             kind,
-            machine: RwLock::new(machine),
+            machine: RwLock::new(Some(machine)),
             applied: Mutex::new(applied),
             #[cfg(test)]
             before_apply: OnceLock::new(),
@@ -125,6 +126,12 @@ impl Applier {
             EntryPayload::Normal(data) => {
                 let entry = codec::decode_entry(&data.bytes)
                     .map_err(|error| stop(format!("entry {} cannot be read: {error}", id.index)))?;
+                if entry.stamp != data.stamp {
+                    return Err(stop(format!(
+                        "entry {} is stamped {} in the log and {} in itself",
+                        id.index, data.stamp.0, entry.stamp.0
+                    )));
+                }
                 let applied = self.apply_to_machine(id, &entry)?;
                 let answers = EntryAnswers {
                     kept_alive: applied.kept_alive,
@@ -145,6 +152,19 @@ impl Applier {
     }
 
     fn apply_to_machine(&self, id: LogId, entry: &Entry) -> Result<Applied, Stop> {
+        let mut kept = self.machine.write().unwrap_or_else(PoisonError::into_inner);
+        let machine = kept
+            .as_mut()
+            .ok_or_else(|| stop(format!("entry {} follows one that could not be applied", id.index)))?;
+        let applied = self.run_machine(machine, id, entry);
+        if applied.is_err() {
+            // Under the lock, so that nobody reads it who comes before the group is told to stop.
+            *kept = None;
+        }
+        applied
+    }
+
+    fn run_machine(&self, machine: &mut Machine, id: LogId, entry: &Entry) -> Result<Applied, Stop> {
         #[cfg(test)]
         let look = || {
             if let Some(look) = self.before_apply.get() {
@@ -153,8 +173,7 @@ impl Applier {
         };
         #[cfg(not(test))]
         let look = || {};
-        let mut machine = self.machine.write().unwrap_or_else(PoisonError::into_inner);
-        // The state's lock is released by the unwinding, and the machine is never used again after a panic.
+        // The state's lock is released by the unwinding, and the machine is gone after a panic.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.state.read(|table| {
                 look();
@@ -175,11 +194,9 @@ impl Applier {
         };
         let changes = applied.effects.iter().filter_map(changed).collect();
         self.commit(id, writes, changes, applied.time, None)?;
-        self.shared.progress.send_modify(|progress| {
-            observe(progress, &machine, Some(id));
-            progress.more_due = applied.more_due;
-        });
-        drop(machine);
+        self.shared
+            .progress
+            .send_modify(|progress| observe(progress, machine, Some(id)));
         Ok(applied)
     }
 
@@ -214,13 +231,17 @@ impl Applier {
             .map_err(|error| failed(id, &error))
     }
 
-    /// Reads at the applied time. `None` if the state cannot be read; the group stops.
+    /// Reads at the applied time. `None` if the group has stopped, or must because the state cannot be read.
     pub(crate) fn query(&self, query: &Query) -> Option<(Found, Revision, Timestamp)> {
-        let machine = self.machine.read().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.machine.read().unwrap_or_else(PoisonError::into_inner);
+        if self.shared.progress.borrow().stopped.is_some() {
+            return None;
+        }
+        let machine = kept.as_ref()?;
         match self.state.read(|table| machine.query(table, query)) {
             Ok(found) => Some((found, machine.revision(), machine.time())),
             Err(error) => {
-                drop(machine);
+                drop(kept);
                 self.fail(&error);
                 None
             }
@@ -246,6 +267,9 @@ impl Applier {
     /// Replaces the state by these rows. Nothing has changed if it fails, unless the group was stopped.
     pub(crate) fn install(&self, meta: &SnapshotMeta, snapshot: &[u8]) -> Result<(), String> {
         let id = meta.last_log_id.ok_or("a snapshot of nothing")?;
+        if let Some(why) = self.shared.stopped() {
+            return Err(why.to_string());
+        }
         // Through a table in memory, because the rows themselves say which revision and time they are at.
         let mut rows = MemTable::new();
         tenure_core::snapshot::import(snapshot, &mut rows).map_err(|error| error.to_string())?;
@@ -264,20 +288,19 @@ impl Applier {
             index: id.index,
             bytes: raft_types::encode_applied(&installed),
         };
-        let mut machine = self.machine.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.machine.write().unwrap_or_else(PoisonError::into_inner);
         let fill = |table: &mut dyn tenure_core::table::Table| tenure_core::snapshot::import(snapshot, table);
         self.state
             .install(fill, mark, next.revision())
             .map_err(|error| self.fail(&error))?;
-        *machine = next;
+        let machine = kept.insert(next);
         *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = installed;
         self.shared.time.installed(id.index, machine.time());
-        self.shared.progress.send_modify(|progress| {
-            observe(progress, &machine, Some(id));
-            progress.more_due = false;
-        });
+        self.shared
+            .progress
+            .send_modify(|progress| observe(progress, machine, Some(id)));
         let revision = machine.revision();
-        drop(machine);
+        drop(kept);
         self.shared.wake.notify_one();
         self.shared.sink.reset(self.shared.group, revision);
         Ok(())
@@ -311,6 +334,7 @@ fn observe(progress: &mut Progress, machine: &Machine, applied: Option<LogId>) {
     progress.time = machine.time();
     progress.next_deadline = machine.next_deadline();
     progress.has_deadlines = machine.has_deadlines();
+    progress.more_due = machine.has_due_work();
     progress.wants_block = machine.wants_block();
 }
 

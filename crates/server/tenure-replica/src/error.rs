@@ -82,6 +82,21 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
+    /// The log was purged of entries that the state has not applied: the state was lost, or replaced by an older
+    /// one. Serving from here would forget what was acknowledged.
+    #[error(
+        "group {group}: its state was lost or is older than its log can replay: {}, and the log is purged up to entry \
+         {purged}; set the folder aside and let the node begin anew or from a copy",
+        upto(*applied)
+    )]
+    StateBehindLog {
+        /// Which group.
+        group: tenure_core::ids::GroupId,
+        /// The last entry that the state has applied.
+        applied: Option<u64>,
+        /// The last entry that the log was purged of.
+        purged: u64,
+    },
     /// The consensus library refused to start.
     #[error("group {group}: {why}")]
     Consensus {
@@ -98,6 +113,13 @@ pub enum OpenError {
         /// What the system said.
         why: String,
     },
+}
+
+fn upto(applied: Option<u64>) -> String {
+    match applied {
+        None => "the state has applied nothing".to_owned(),
+        Some(index) => format!("the state has applied up to entry {index}"),
+    }
 }
 
 fn at(leader: Option<NodeId>) -> String {

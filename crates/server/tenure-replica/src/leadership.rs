@@ -43,6 +43,14 @@ pub(crate) fn role(raft: &Raft, shared: &Shared) -> Role {
     }
 }
 
+/// Whether this node leads a group that no other node has: then nobody waits for a heartbeat and nobody else can be
+/// elected, so the library needs no ticks.
+pub(crate) fn is_alone(raft: &Raft, role: Role) -> bool {
+    let server = raft.server_metrics();
+    let server = server.borrow_watched();
+    matches!(role, Role::Leads(_)) && server.membership_config.membership().nodes().count() == 1
+}
+
 /// The error of a request that this node cannot serve in its role.
 pub(crate) fn refusal(role: Role) -> Unavailable {
     match role {

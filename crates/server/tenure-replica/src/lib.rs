@@ -1,7 +1,7 @@
 //! Agreement: one log and one machine a group, over the consensus library, whose types stay in this crate.
 //!
-//! Read [`replica`] first (what a group can be asked), then [`proposer`](mod@proposer) (how a request becomes
-//! part of an entry), [`time`](mod@time) (what an entry is stamped with), [`apply`](mod@apply) (what it does).
+//! Read [`replica`] first (what a group can be asked), then `proposer` (how a request becomes part of an entry),
+//! `time` (what an entry is stamped with), `apply` (what it does).
 //!
 //! Care with outcomes: only a refusal before the append, and what the machine answers, prove that a request was
 //! not applied. Everything else that fails is unknown, and the session's request number is what makes asking

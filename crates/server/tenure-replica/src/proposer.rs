@@ -10,7 +10,6 @@ use std::time::Duration;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::ClientWriteError;
 use openraft::raft::ClientWriteResult;
-use tokio::sync::oneshot;
 
 use tenure_core::codec::encode_entry;
 use tenure_core::command::{Entry, Request};
@@ -18,7 +17,7 @@ use tenure_core::time::Timestamp;
 
 use crate::error::Unavailable;
 use crate::leadership::{self, Role};
-use crate::queue::{Batch, KeptAliveAnswered, Waiter, WaitingKeepAlive, WaitingRequest};
+use crate::queue::{Batch, Waiter, WaitingKeepAlive, WaitingRequest};
 use crate::raft_types::{EntryAnswers, EntryData, Raft, Reply, TypeConfig, in_scope};
 use crate::shared::Shared;
 use crate::ticker::{TickView, next_tick};
@@ -63,7 +62,11 @@ impl Proposer {
 
     /// Proposes whatever can be proposed. Returns how long to wait if nothing happens.
     async fn step(&self) -> Duration {
-        match leadership::role(&self.raft, &self.shared) {
+        let role = leadership::role(&self.raft, &self.shared);
+        // Fifty ticks a second and group are most of what an idle node would cost. A change of the membership or of
+        // the leadership comes by here, and they go on.
+        self.raft.runtime_config().tick(!leadership::is_alone(&self.raft, role));
+        match role {
             Role::Leads(term) => self.lead(term).await,
             role @ Role::Follows(_) => {
                 let waiting = self.shared.proposals().waiting.take_all();
@@ -232,14 +235,10 @@ fn answer(asked: Asked, answers: EntryAnswers) {
     );
     for (asked, kept) in asked.keep_alives.into_iter().zip(answers.kept_alive) {
         for caller in asked.callers {
-            tell(caller, Ok((kept, answers.time)));
+            let _ = caller.send(Ok((kept, answers.time)));
         }
     }
     for (waiter, answer) in asked.waiters.into_iter().zip(answers.answers) {
         waiter.answer(Ok(answer));
     }
-}
-
-fn tell(caller: oneshot::Sender<KeptAliveAnswered>, kept: KeptAliveAnswered) {
-    let _ = caller.send(kept);
 }

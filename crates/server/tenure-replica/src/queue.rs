@@ -1,7 +1,12 @@
 //! What waits to be proposed: bounded, fair between namespaces, each request answered exactly once.
 //!
-//! Everything that waits goes into the next entry as far as it has room: keep-alives first, then closes, then
-//! the rest, one of each namespace in turn. Nothing waits for company.
+//! Everything that waits goes into the next entry as far as it has room: keep-alives first, then closes up to
+//! their share, then the rest, one of each namespace in turn. Nothing waits for company, and what did not fit
+//! into one entry begins the next.
+
+mod keep_alives;
+
+pub(crate) use keep_alives::WaitingKeepAlive;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,10 +17,11 @@ use tokio::sync::oneshot;
 
 use tenure_core::command::{Command, Guard, Origin, Request, SystemCommand};
 use tenure_core::ids::{Namespace, SessionRef};
-use tenure_core::limits::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, ENTRY_KEEP_ALIVES_MAX, SESSIONS_MAX};
+use tenure_core::limits::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, ENTRY_KEEP_ALIVES_MAX};
 use tenure_core::response::{Answer, KeptAlive};
 use tenure_core::time::Timestamp;
 
+use self::keep_alives::KeepAliveLine;
 use crate::error::Unavailable;
 
 /// What a request is answered with.
@@ -25,8 +31,9 @@ pub(crate) type KeptAliveAnswered = Result<(KeptAlive, Timestamp), Unavailable>;
 
 /// When to come back to a queue that is full.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// Callers that wait for the same keep-alive.
-const CALLERS_PER_KEEP_ALIVE_MAX: usize = 64;
+/// So many closes of one entry come before everything else, and the rest of them behind it: many that close
+/// must not keep those that want something waiting for ever.
+const ENTRY_CLOSES_FIRST_MAX: usize = ENTRY_COMMANDS_MAX / 2;
 
 /// How much may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +114,6 @@ impl Slot {
     }
 }
 
-/// A keep-alive that waits, for everybody who asked for it.
-pub(crate) struct WaitingKeepAlive {
-    pub(crate) session: SessionRef,
-    pub(crate) callers: Vec<oneshot::Sender<KeptAliveAnswered>>,
-    arrived: Duration,
-}
-
 /// What goes into one entry.
 #[derive(Default)]
 pub(crate) struct Batch {
@@ -142,7 +142,10 @@ impl Batch {
 /// The waiting requests of one group.
 pub(crate) struct WaitingLine {
     limits: QueueLimits,
-    keep_alives: BTreeMap<(u64, u128), WaitingKeepAlive>,
+    keep_alives: KeepAliveLine,
+    /// What did not fit into the last entry and begins the next one. Behind everything that fits beside others a
+    /// large request would wait for ever.
+    bumped: Option<WaitingRequest>,
     closes: VecDeque<WaitingRequest>,
     others: BTreeMap<u64, VecDeque<WaitingRequest>>,
     turns: VecDeque<u64>,
@@ -154,7 +157,8 @@ impl WaitingLine {
     pub(crate) fn new(limits: QueueLimits) -> WaitingLine {
         WaitingLine {
             limits,
-            keep_alives: BTreeMap::new(),
+            keep_alives: KeepAliveLine::default(),
+            bumped: None,
             closes: VecDeque::new(),
             others: BTreeMap::new(),
             turns: VecDeque::new(),
@@ -208,36 +212,7 @@ impl WaitingLine {
         session: SessionRef,
         arrived: Duration,
     ) -> Result<oneshot::Receiver<KeptAliveAnswered>, Unavailable> {
-        let full = self.keep_alives.len() >= SESSIONS_MAX;
-        let key = (session.id.0, session.secret.0);
-        let (sender, receiver) = oneshot::channel();
-        match self.keep_alives.get_mut(&key) {
-            Some(waiting) => {
-                waiting.callers.retain(|caller| !caller.is_closed());
-                if waiting.callers.len() >= CALLERS_PER_KEEP_ALIVE_MAX {
-                    return Err(Unavailable::Overloaded {
-                        retry_after: RETRY_AFTER,
-                    });
-                }
-                waiting.callers.push(sender);
-            }
-            None if full => {
-                return Err(Unavailable::Overloaded {
-                    retry_after: RETRY_AFTER,
-                });
-            }
-            None => {
-                self.keep_alives.insert(
-                    key,
-                    WaitingKeepAlive {
-                        session,
-                        callers: vec![sender],
-                        arrived,
-                    },
-                );
-            }
-        }
-        Ok(receiver)
+        self.keep_alives.push(session, arrived)
     }
 
     /// Takes what goes into the next entry. Requests whose deadline has passed are answered, those that were
@@ -245,20 +220,24 @@ impl WaitingLine {
     pub(crate) fn take(&mut self, now: Duration) -> Batch {
         let mut batch = Batch::default();
         while batch.keep_alives.len() < ENTRY_KEEP_ALIVES_MAX {
-            let Some((_, keep_alive)) = self.keep_alives.pop_first() else {
+            let Some(keep_alive) = self.keep_alives.pop() else {
                 break;
             };
             batch.keep_alives.push(keep_alive);
         }
         let mut bytes = 0;
+        let mut closes = 0;
         while batch.requests.len() < ENTRY_COMMANDS_MAX {
-            let Some(request) = self.pop_alive(now) else { break };
+            let Some(request) = self.pop_alive(now, closes < ENTRY_CLOSES_FIRST_MAX) else {
+                break;
+            };
             if !batch.requests.is_empty() && bytes + request.waiter.bytes > ENTRY_BYTES_MAX {
-                self.insert(request, End::Front);
+                self.bump(request);
                 break;
             }
             if request.waiter.slot.take(TAKEN) {
                 bytes += request.waiter.bytes;
+                closes += usize::from(class(&request.request.command) == Class::Close);
                 batch.requests.push(request);
             }
         }
@@ -268,13 +247,12 @@ impl WaitingLine {
     /// Puts what was taken and provably not proposed back to where it was.
     pub(crate) fn put_back(&mut self, batch: Batch) {
         for keep_alive in batch.keep_alives {
-            let key = (keep_alive.session.id.0, keep_alive.session.secret.0);
-            match self.keep_alives.get_mut(&key) {
-                Some(waiting) => waiting.callers.extend(keep_alive.callers),
-                None => {
-                    self.keep_alives.insert(key, keep_alive);
-                }
-            }
+            self.keep_alives.put_back(keep_alive);
+        }
+        // It came behind what is put back.
+        if let Some(bumped) = self.bumped.take() {
+            self.forget(&bumped);
+            self.insert(bumped, End::Front);
         }
         for request in batch.requests.into_iter().rev() {
             request.waiter.slot.give_back();
@@ -284,18 +262,12 @@ impl WaitingLine {
 
     /// Takes everything that has waited since before this instant, to be failed.
     pub(crate) fn take_older(&mut self, arrived_before: Duration) -> Batch {
-        let mut batch = Batch::default();
-        let old_keys: Vec<_> = self
-            .keep_alives
-            .iter()
-            .filter(|(_, keep_alive)| keep_alive.arrived < arrived_before)
-            .map(|(key, _)| *key)
-            .collect();
-        batch
-            .keep_alives
-            .extend(old_keys.into_iter().filter_map(|key| self.keep_alives.remove(&key)));
+        let mut batch = Batch {
+            keep_alives: self.keep_alives.take_older(arrived_before),
+            requests: Vec::new(),
+        };
         let mut left = Vec::new();
-        while let Some(request) = self.pop() {
+        while let Some(request) = self.pop(true) {
             if request.waiter.arrived >= arrived_before {
                 left.push(request);
             } else if request.waiter.slot.take(TAKEN) {
@@ -322,9 +294,9 @@ impl WaitingLine {
         self.len
     }
 
-    fn pop_alive(&mut self, now: Duration) -> Option<WaitingRequest> {
+    fn pop_alive(&mut self, now: Duration, closes_first: bool) -> Option<WaitingRequest> {
         loop {
-            let request = self.pop()?;
+            let request = self.pop(closes_first)?;
             if request.waiter.deadline.is_none_or(|deadline| deadline > now) {
                 return Some(request);
             }
@@ -334,27 +306,43 @@ impl WaitingLine {
         }
     }
 
-    fn pop(&mut self) -> Option<WaitingRequest> {
-        let request = match self.closes.pop_front() {
-            Some(close) => close,
-            None => {
-                let turn = self.turns.pop_front()?;
-                let waiting = self
-                    .others
-                    .get_mut(&turn)
-                    .expect("a namespace has a turn while it has requests");
-                let request = waiting.pop_front().expect("a namespace without requests has no turn");
-                if waiting.is_empty() {
-                    self.others.remove(&turn);
-                } else {
-                    self.turns.push_back(turn);
-                }
-                request
-            }
+    fn pop(&mut self, closes_first: bool) -> Option<WaitingRequest> {
+        let request = match self.bumped.take() {
+            Some(bumped) => bumped,
+            None if closes_first => self.closes.pop_front().or_else(|| self.pop_turn())?,
+            None => self.pop_turn().or_else(|| self.closes.pop_front())?,
         };
+        self.forget(&request);
+        Some(request)
+    }
+
+    /// Takes the request whose namespace has its turn; then it is the next one's.
+    fn pop_turn(&mut self) -> Option<WaitingRequest> {
+        let turn = self.turns.pop_front()?;
+        let waiting = self
+            .others
+            .get_mut(&turn)
+            .expect("a namespace has a turn while it has requests");
+        let request = waiting.pop_front().expect("a namespace without requests has no turn");
+        if waiting.is_empty() {
+            self.others.remove(&turn);
+        } else {
+            self.turns.push_back(turn);
+        }
+        Some(request)
+    }
+
+    /// Keeps a request for the front of the next entry.
+    fn bump(&mut self, request: WaitingRequest) {
+        self.len += 1;
+        self.bytes += request.waiter.bytes;
+        self.bumped = Some(request);
+    }
+
+    /// Counts a request that no longer waits.
+    fn forget(&mut self, request: &WaitingRequest) {
         self.len -= 1;
         self.bytes -= request.waiter.bytes;
-        Some(request)
     }
 
     fn insert(&mut self, request: WaitingRequest, end: End) {

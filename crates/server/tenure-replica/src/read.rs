@@ -23,7 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// From where on a read is linearizable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPoint {
-    /// The leader's time that came with the read index: what `remaining` is computed at.
+    /// The leader's time before the read index was asked for, which proved that it still led then: what
+    /// `remaining` is computed at. Not before the read began.
     pub time: Timestamp,
     /// The revision of the state that has applied the read index.
     pub revision: Revision,
@@ -59,6 +60,12 @@ impl WaitingReads {
         receiver.await.unwrap_or_else(|_| Err(shared.stopped_error(false)))
     }
 
+    /// Answers those that wait: the group has stopped, and no reader looks at them any more.
+    pub(crate) fn fail_all(&self, shared: &Shared) {
+        let left = std::mem::take(&mut *self.lock());
+        answer(left, &Err(shared.stopped_error(false)));
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<oneshot::Sender<PointAnswered>>> {
         self.waiting
             .lock()
@@ -81,8 +88,7 @@ impl Reader {
         let mut progress = self.shared.progress.subscribe();
         loop {
             if self.shared.stopped().is_some() {
-                let left = std::mem::take(&mut *self.reads.lock());
-                answer(left, &Err(self.shared.stopped_error(false)));
+                self.reads.fail_all(&self.shared);
                 return;
             }
             let mut batch = std::mem::take(&mut *self.reads.lock());
@@ -104,9 +110,10 @@ impl Reader {
     /// One read index, and its apply on this node.
     async fn confirm(&self) -> PointAnswered {
         let began = self.shared.runtime.clock.now();
-        let index = loop {
+        let (index, time) = loop {
             match self.read_index().await {
-                Ok(index) => break index,
+                Ok(read) => break read,
+                _ if self.shared.stopped().is_some() => return Err(self.shared.stopped_error(false)),
                 Err(refused @ Unavailable::NoLeader) => {
                     if self.shared.runtime.clock.now().saturating_sub(began) >= self.leader_wait {
                         return Err(refused);
@@ -124,24 +131,33 @@ impl Reader {
             Ok(progress) if progress.stopped.is_none() => {
                 let revision = progress.revision;
                 drop(progress);
-                // The read index lies at or behind this leader's own first entry, so its time is to be trusted.
-                Ok(ReadPoint {
-                    time: self.shared.time.now(),
-                    revision,
-                })
+                Ok(ReadPoint { time, revision })
             }
             _ => Err(self.shared.stopped_error(false)),
         }
     }
 
-    async fn read_index(&self) -> Result<u64, Unavailable> {
+    /// A read index, and the leader's time before it was asked for.
+    async fn read_index(&self) -> Result<(u64, Timestamp), Unavailable> {
+        let term = match leadership::role(&self.raft, &self.shared) {
+            Role::Leads(term) => term,
+            role => return Err(leadership::refusal(role)),
+        };
+        // The time of now, not of later: while the apply is waited for the leadership may be lost and the anchor set
+        // back, and then too much would be promised.
+        let time = self.shared.time.now();
         let asked = in_scope(
             self.shared.next_seed(),
             self.raft.get_read_linearizer(ReadPolicy::ReadIndex),
         )
         .await;
         match asked {
-            Ok(linearizer) => Ok(linearizer.read_log_id().index()),
+            // A read index lies at or behind the leader's own first entry, so it has the leader's term.
+            Ok(linearizer) if linearizer.read_log_id().committed_leader_id().term == term => {
+                Ok((linearizer.read_log_id().index(), time))
+            }
+            // Another leadership of this node, whose time that was not.
+            Ok(_) => Err(Unavailable::NoLeader),
             Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => Err(match forward.leader_id {
                 Some(leader) if leader != self.shared.node.0 => {
                     leadership::refusal(Role::Follows(tenure_core::ids::NodeId(leader)))

@@ -325,10 +325,24 @@ impl Replica {
         self.running.reads.wait(&self.running.shared).await
     }
 
+    /// Waits until the state at this revision, or a later one, is applied here: then a
+    /// [`query`](Replica::query) sees it.
+    ///
+    /// # Errors
+    /// The revision that is applied, when the limit is over or the group has stopped before.
+    pub async fn wait_for_revision(&self, revision: Revision, limit: Duration) -> Result<(), Revision> {
+        let mut progress = self.running.shared.progress.subscribe();
+        let reached = progress.wait_for(|progress| progress.revision >= revision || progress.stopped.is_some());
+        // When the limit is over, what is applied at that moment says all there is to say.
+        let _ = tokio::time::timeout(limit, reached).await;
+        let applied = self.running.shared.progress.borrow().revision;
+        if applied >= revision { Ok(()) } else { Err(applied) }
+    }
+
     /// Reads the applied state: what was found, at which revision, at which applied time.
     ///
     /// # Errors
-    /// [`Unavailable::Stopped`] if the state can no longer be read.
+    /// [`Unavailable::Stopped`] if the group has stopped, or must now because the state cannot be read.
     pub fn query(&self, query: &Query) -> Result<(Found, Revision, Timestamp), Unavailable> {
         let found = self.running.applier.query(query);
         found.ok_or_else(|| self.running.shared.stopped_error(false))
@@ -435,8 +449,8 @@ impl Replica {
             raft,
             log,
             write_lane,
+            reads,
             tasks,
-            ..
         } = &*self.running;
         shared.proposals().open = false;
         let drained = async {
@@ -461,6 +475,8 @@ impl Replica {
         for task in tasks {
             task.abort();
         }
+        // The reader may have had no turn since the stop.
+        reads.fail_all(shared);
         if already {
             return;
         }
@@ -514,6 +530,7 @@ pub(crate) fn assemble(options: &ReplicaOptions) -> Result<Parts, OpenError> {
             why: error.to_string(),
         })
     };
+    check_state_reaches_log(options)?;
     let machine = apply::open_machine(options.kind, &options.state).map_err(damaged)?;
     let last_in_log = log_adapter::last_stamp(&options.log).map_err(|error| damaged(error.to_string()))?;
     let time = TimeKeeper::open(options.runtime.clock.clone(), last_in_log, machine.time());
@@ -538,6 +555,19 @@ pub(crate) fn assemble(options: &ReplicaOptions) -> Result<Parts, OpenError> {
         machine,
         write_lane,
     })
+}
+
+/// The log replays what the state has not applied, so it must still have it.
+fn check_state_reaches_log(options: &ReplicaOptions) -> Result<(), OpenError> {
+    let applied = options.state.applied().map(|mark| mark.index);
+    match options.log.state().purged {
+        Some((purged, _)) if applied < Some(purged) => Err(OpenError::StateBehindLog {
+            group: options.group,
+            applied,
+            purged,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// How the consensus library runs. The relations between these figures are the reason for most of them.

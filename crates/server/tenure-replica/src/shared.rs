@@ -29,7 +29,7 @@ pub(crate) struct Progress {
     pub(crate) next_deadline: Option<Timestamp>,
     /// Whether anything has a deadline, bookkeeping included.
     pub(crate) has_deadlines: bool,
-    /// Whether it left due work.
+    /// Whether due work is left that an entry can do at once.
     pub(crate) more_due: bool,
     /// Whether the group should ask for its next block of revisions.
     pub(crate) wants_block: bool,
@@ -142,7 +142,6 @@ impl Shared {
         self.fail(waiting, false);
         self.wake.notify_one();
         if told != Told::Nobody {
-            tracing::error!(group = self.group.0, why, "the group has stopped");
             self.sink.stopped(self.group, why);
         }
         if told == Told::NodeMustStop {

@@ -15,7 +15,7 @@ pub(crate) struct TickView {
     pub(crate) next_deadline: Option<Timestamp>,
     /// Whether anything has a deadline, bookkeeping included.
     pub(crate) has_deadlines: bool,
-    /// Whether the last applied entry left due work.
+    /// Whether due work is left that an entry can do at once.
     pub(crate) more_due: bool,
     /// The time of the last applied entry.
     pub(crate) applied_time: Timestamp,

@@ -28,12 +28,6 @@ impl Anchor {
     }
 }
 
-/// The last stamped entry that this replica appended and still has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LastStamped {
-    index: u64,
-}
-
 /// Keeps the anchor of one group.
 pub(crate) struct TimeKeeper {
     clock: Arc<dyn Clock>,
@@ -42,7 +36,8 @@ pub(crate) struct TimeKeeper {
 
 struct Kept {
     anchor: Anchor,
-    last_stamped: Option<LastStamped>,
+    /// The index of the last stamped entry that this replica appended and still has.
+    last_stamped_index: Option<u64>,
 }
 
 impl TimeKeeper {
@@ -54,10 +49,13 @@ impl TimeKeeper {
             stamp,
             instant: clock.now(),
         };
-        let last_stamped = last_in_log.map(|(index, _)| LastStamped { index });
+        let last_stamped_index = last_in_log.map(|(index, _)| index);
         TimeKeeper {
             clock,
-            kept: Mutex::new(Kept { anchor, last_stamped }),
+            kept: Mutex::new(Kept {
+                anchor,
+                last_stamped_index,
+            }),
         }
     }
 
@@ -82,7 +80,7 @@ impl TimeKeeper {
             let instant = kept.anchor.instant + Duration::from_micros((stamp - kept.anchor.stamp).0);
             kept.anchor = Anchor { stamp, instant };
         }
-        kept.last_stamped = Some(LastStamped { index });
+        kept.last_stamped_index = Some(index);
     }
 
     /// An entry that another leader stamped was appended now.
@@ -92,26 +90,26 @@ impl TimeKeeper {
             stamp,
             instant: self.clock.now(),
         };
-        kept.last_stamped = Some(LastStamped { index });
+        kept.last_stamped_index = Some(index);
     }
 
     /// The log was cut back, which leaves the anchor alone; `last_in_log` is the last stamped entry that is left.
     pub(crate) fn cut(&self, last_in_log: Option<(u64, Timestamp)>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.last_stamped = last_in_log.map(|(index, _)| LastStamped { index });
+        kept.last_stamped_index = last_in_log.map(|(index, _)| index);
     }
 
     /// A snapshot was installed: its time belongs to now, unless a later stamped entry stays in the log.
     pub(crate) fn installed(&self, snapshot_index: u64, time: Timestamp) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.last_stamped.is_some_and(|last| last.index > snapshot_index) {
+        if kept.last_stamped_index.is_some_and(|last| last > snapshot_index) {
             return;
         }
         kept.anchor = Anchor {
             stamp: time,
             instant: self.clock.now(),
         };
-        kept.last_stamped = None;
+        kept.last_stamped_index = None;
     }
 }
 

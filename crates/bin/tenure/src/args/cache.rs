@@ -89,7 +89,7 @@ pub(crate) struct Put {
     #[arg(allow_negative_numbers = true, conflicts_with = "file")]
     pub(crate) value: Option<OsString>,
     /// How long the key lives; without end if it is left out
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) ttl_ms: Option<u64>,
     #[command(flatten)]
     pub(crate) condition: Condition,
@@ -125,7 +125,7 @@ pub(crate) struct Touch {
     #[command(flatten)]
     pub(crate) target: Target,
     /// How long the key lives from now on
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) ttl_ms: u64,
     /// Only if its last write had this version
     #[arg(long, value_name = "V")]

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, TryStreamExt, stream};
 
 use tenure_api::v1::{ListRequest, client_frame, server_frame};
+use tenure_recipes::outcome::Repeat;
 
 use super::{Cache, Entry, Read, copied};
 use crate::error::Error;
@@ -88,6 +89,7 @@ impl List {
             .limit
             .and_then(|limit| u32::try_from(limit).ok())
             .map_or(PAGE_LIMIT, |it| it.min(PAGE_LIMIT));
+        let (min_revision, left) = client.oldest_wanted(self.stale).await?;
         let make = || {
             client_frame::Body::List(ListRequest {
                 scope: Some(client.scope()),
@@ -97,11 +99,11 @@ impl List {
                 limit,
                 keys_only: self.keys_only,
                 stale: self.stale,
-                min_revision: if self.stale { client.revision_seen() } else { 0 },
+                min_revision,
                 timeout_ms: 0,
             })
         };
-        let answer = client.read(make).await?;
+        let answer = client.repeatable(Repeat::Read, left, make).await?;
         let server_frame::Body::List(reply) = answer.body else {
             return Err(Error::unexpected("list"));
         };

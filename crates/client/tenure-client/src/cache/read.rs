@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use tenure_api::v1::{GetRequest, Header, client_frame, server_frame};
+use tenure_recipes::outcome::Repeat;
 
 use super::{Cache, Entry};
 use crate::error::Error;
@@ -68,17 +69,18 @@ impl Get {
     /// Those of the call; without such a cache `not_found`.
     pub async fn with_revision(self) -> Result<Read<Option<Entry>>, Error> {
         let client = &self.cache.client;
+        let (min_revision, left) = client.oldest_wanted(self.stale).await?;
         let make = || {
             client_frame::Body::Get(GetRequest {
                 scope: Some(client.scope()),
                 cache: self.cache.name.clone(),
                 key: self.key.clone(),
                 stale: self.stale,
-                min_revision: if self.stale { client.revision_seen() } else { 0 },
+                min_revision,
                 timeout_ms: 0,
             })
         };
-        let answer = client.read(make).await?;
+        let answer = client.repeatable(Repeat::Read, left, make).await?;
         let server_frame::Body::Get(reply) = answer.body else {
             return Err(Error::unexpected("get"));
         };

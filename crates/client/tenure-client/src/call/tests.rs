@@ -20,7 +20,7 @@ fn broken() -> AttemptError {
 fn error_after(repeat: Repeat, failures: Vec<AttemptError>, on_the_way: usize) -> Error {
     let mut attempts = Attempts::new(repeat, 0);
     for failure in failures {
-        if let Decision::Over(error) = attempts.failed(failure, 0) {
+        if let Decision::Over(error) = attempts.failed(failure, 0, 0) {
             return error;
         }
     }

@@ -240,18 +240,16 @@ impl Driver {
             return;
         };
         self.pool.saw(&reply.headers);
+        let mut results = BTreeMap::new();
+        for KeptAlive { group, session, result } in reply.sessions {
+            results.entry((group, session)).or_insert(result);
+        }
         for id in sessions {
             let Some(entry) = self.sessions.get_mut(&id) else {
                 continue;
             };
             let kept = Arc::clone(&entry.kept);
-            let own = |answer: &&KeptAlive| answer.group == kept.group && answer.session == kept.key.id();
-            match reply
-                .sessions
-                .iter()
-                .find(own)
-                .and_then(|answer| answer.result.as_ref())
-            {
+            match results.get(&(kept.group, kept.key.id())).and_then(Option::as_ref) {
                 Some(kept_alive::Result::Renewed(renewed)) => {
                     let remaining = renewed.remaining_us.map_or(kept.ttl, Duration::from_micros);
                     kept.with(|schedule, now| schedule.answered(now, attempt, remaining));

@@ -7,7 +7,7 @@ use tenure_recipes::KeepAliveSchedule;
 
 use super::{FAREWELLS_MAX, KeepAlive, Running};
 use crate::channel::Dialer;
-use crate::directory::Directory;
+use crate::directory::{Directory, Home};
 use crate::runtime::{ClientRuntime, KeepAliveOn};
 use crate::session::{Kept, SessionKey};
 
@@ -18,6 +18,7 @@ fn keep_alive(runtime: ClientRuntime) -> KeepAlive {
         runtime,
         directory: Arc::new(Directory::default()),
         scope: tenure_api::v1::Scope::default(),
+        home: Arc::new(Home::default()),
         label: String::new(),
         connect_timeout: TTL,
         backoff_max: TTL,

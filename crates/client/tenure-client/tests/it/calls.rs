@@ -42,6 +42,29 @@ fn numbers(cluster: &Cluster) -> Vec<u64> {
     cluster.received(number)
 }
 
+fn acknowledged_below(cluster: &Cluster) -> Vec<u64> {
+    cluster.received(|received| match &received.body {
+        Ask::Acknowledge(request) => Some(request.below),
+        _ => None,
+    })
+}
+
+/// Meets the first so many touches with these fates and serves everything else.
+fn touches_meet(cluster: &Cluster, fates: impl IntoIterator<Item = Fate>) {
+    let mut fates: std::collections::VecDeque<Fate> = fates.into_iter().collect();
+    cluster.fates(move |received| match received.body {
+        Ask::Touch(_) => fates.pop_front().unwrap_or(Fate::Served),
+        _ => Fate::Served,
+    });
+}
+
+fn touches(cluster: &Cluster) -> Vec<v1::TouchRequest> {
+    cluster.received(|received| match &received.body {
+        Ask::Touch(touch) => Some(touch.clone()),
+        _ => None,
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_put_is_done_once_and_read_back() {
     let world = World::new(1);
@@ -174,6 +197,115 @@ async fn without_an_identity_what_was_not_applied_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_touch_that_is_refused_after_an_attempt_without_an_answer_is_unknown() {
+    for lost in [Fate::AnswerBroken, Fate::AnswerLost] {
+        let world = World::new(1);
+        let cache = world.client().cache("c");
+        let version = cache.put("k", "v").await.unwrap().done().unwrap().version;
+        touches_meet(&world.cluster, [lost]);
+        let touching = async { cache.touch("k", ms(10_000)).if_version(version).await };
+        let overwriting = async {
+            while touches(&world.cluster).is_empty() {
+                wait_virtually(ms(1)).await;
+            }
+            cache.put("k", "w").await.unwrap().done().unwrap()
+        };
+        let (touched, _) = tokio::join!(touching, overwriting);
+        let error = touched.unwrap_err();
+        assert_eq!((error.outcome(), error.exit_code()), (Outcome::Unknown, 6));
+        assert_eq!(touches(&world.cluster).len(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_touch_that_is_refused_beside_a_late_refusal_is_refused() {
+    let world = World::new(1);
+    let cache = world.client().cache("c");
+    let _ = cache.put("k", "v").await.unwrap();
+    touches_meet(&world.cluster, [Fate::Late(ms(2_000))]);
+    let verdict = cache.touch("k", ms(10_000)).if_version(1).await.unwrap();
+    assert!(verdict.refusal().is_some());
+    assert_eq!(touches(&world.cluster).len(), 2);
+    assert!(
+        world.clock.elapsed() >= ms(2_000),
+        "it is known once both attempts are answered"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_touch_is_sent_again_without_an_identity_in_every_mode() {
+    for mode in [RequestMode::Numbered, RequestMode::OneShot, RequestMode::Anonymous] {
+        let world = World::new(1);
+        let client = world.builder(&["node-1:1"]).request_mode(mode).build().unwrap();
+        let cache = client.cache("c");
+        let _ = cache.put("k", "v").await.unwrap();
+        touches_meet(&world.cluster, [Fate::AnswerBroken]);
+        let _ = cache.touch("k", ms(10_000)).await.unwrap().done().unwrap();
+        let touches = touches(&world.cluster);
+        assert_eq!(touches.len(), 2, "{mode:?}");
+        assert!(touches.iter().all(|touch| touch.request.is_none()), "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_unknown_of_the_preparation_of_a_call_is_not_unknown_of_the_call() {
+    let fates = [Fate::Lost, Fate::AnswerBroken, Fate::Error(WireError::quorum_timeout())];
+    for fate in fates {
+        let world = World::new(1);
+        let (session, hello) = (fate.clone(), fate.clone());
+        world.cluster.fates(move |received| match received.body {
+            Ask::OpenSession(_) => session.clone(),
+            _ => Fate::Served,
+        });
+        let error = world.client().cache("c").put("k", "v").await.unwrap_err();
+        assert_eq!(
+            (error.outcome(), error.exit_code()),
+            (Outcome::NotApplied, 3),
+            "{error:?}"
+        );
+        assert_ne!(error.code(), ErrorCode::Overloaded, "{error:?}");
+        assert!(world.cluster.received(puts).is_empty());
+
+        let world = World::new(1);
+        world.cluster.fates(move |received| match received.body {
+            Ask::Hello(_) => hello.clone(),
+            _ => Fate::Served,
+        });
+        let client = world.client().namespace("acme", "prod");
+        let error = client.create_cache("c").await.unwrap_err();
+        assert_eq!(
+            (error.outcome(), error.exit_code()),
+            (Outcome::NotApplied, 3),
+            "{error:?}"
+        );
+        let error = client.open_session(ms(10_000)).detached().await.unwrap_err();
+        assert_eq!(
+            (error.outcome(), error.exit_code()),
+            (Outcome::NotApplied, 3),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_identity_cannot_be_opened_many_calls_are_told_why_and_none_that_the_client_is_busy() {
+    let world = World::new(1);
+    let client = world.client();
+    client.hello().await.unwrap();
+    world.cluster.fates(|received| match received.body {
+        Ask::OpenSession(_) => Fate::Error(WireError::unavailable("no leader")),
+        _ => Fate::Served,
+    });
+    let cache = client.cache("c");
+    for result in join_all((0..20).map(|_| async { cache.put("k", "v").await })).await {
+        let error = result.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::NotApplied);
+        assert!(!matches!(error, Error::Busy { .. }), "{error:?}");
+    }
+    assert_eq!(world.clock.elapsed().as_millis(), 5_000);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_one_shot_request_keeps_its_id_over_its_attempts_and_is_dated_by_the_group() {
     let world = World::new(1);
     puts_meet(&world.cluster, [Fate::AnswerBroken]);
@@ -267,33 +399,41 @@ async fn a_call_that_is_given_up_is_unknown_and_is_acknowledged_so_that_a_late_c
     );
     assert_eq!(world.clock.elapsed().as_millis(), 5_000);
     wait_virtually(ms(10)).await;
-    let acknowledged = world.cluster.received(|received| match &received.body {
-        Ask::Acknowledge(request) => Some(request.below),
-        _ => None,
-    });
-    assert_eq!(acknowledged, [2]);
+    assert_eq!(acknowledged_below(&world.cluster), [2]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_future_is_dropped_is_cancelled_and_acknowledged_with_the_next() {
+async fn a_call_whose_future_is_dropped_is_acknowledged_at_once_so_that_a_late_copy_runs_nowhere() {
     let world = World::new(1);
-    let client = world.client();
-    let cache = client.cache("c");
-    puts_meet(&world.cluster, [Fate::Lost]);
+    let cache = world.client().cache("c");
+    every_put_meets(&world.cluster, Fate::Lost);
     let gave_up = tokio::time::timeout(ms(100), async { cache.put("a", "v").await }).await;
     assert!(gave_up.is_err());
-    let _ = cache.put("b", "v").await.unwrap();
+    wait_virtually(ms(10)).await;
+    assert_eq!(acknowledged_below(&world.cluster), [2]);
     let cancels = world
         .cluster
         .received(|received| matches!(received.body, Ask::Cancel(_)).then_some(()));
-    assert_eq!(cancels.len(), 1);
-    let below = world
-        .cluster
-        .received(|received| match puts(received)?.1.request?.kind? {
-            request_id::Kind::Session(numbered) => Some((numbered.seq, numbered.acknowledged_below)),
-            request_id::Kind::OneShot(_) => None,
-        });
-    assert_eq!(below, [(1, 1), (2, 2)]);
+    assert!(cancels.is_empty(), "a node stops watches, not requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_dropped_while_an_acknowledgement_is_on_its_way_are_acknowledged_after_it() {
+    let world = World::new(1);
+    let cache = world.client().cache("c");
+    world.cluster.fates(|received| match received.body {
+        Ask::Put(_) => Fate::Lost,
+        Ask::Acknowledge(_) => Fate::Late(ms(50)),
+        _ => Fate::Served,
+    });
+    let give_up = |time| {
+        let put = cache.put("a", "v");
+        async move { assert!(tokio::time::timeout(time, async { put.await }).await.is_err()) }
+    };
+    tokio::join!(give_up(ms(100)), give_up(ms(110)), give_up(ms(120)), give_up(ms(130)));
+    wait_virtually(ms(200)).await;
+    let below = acknowledged_below(&world.cluster);
+    assert_eq!((below.len(), below.last()), (2, Some(&5)), "one on its way at a time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -499,6 +639,45 @@ async fn a_stale_read_asks_for_nothing_older_than_what_this_client_has_seen() {
     assert_eq!(wishes, [(true, written.version), (false, 0)]);
     let read = cache.get("k").with_revision().await.unwrap();
     assert_eq!((read.group, read.revision), (HOME, written.version));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_another_group_does_not_say_where_a_namespace_lives() {
+    for name in ["default", "other"] {
+        let world = World::new(1);
+        let scope = ("default".to_owned(), name.to_owned());
+        world.cluster.state().namespaces.insert(scope);
+        world.cluster.state().answering = 0;
+        let client = world.client().namespace("default", name);
+        client.cache("c").get("k").await.unwrap();
+        world.cluster.state().answering = HOME;
+        let key = client.open_session(ms(10_000)).detached().await.unwrap().key;
+        client.renew_session(&key).await.unwrap();
+        let groups = world.cluster.received(|received| match &received.body {
+            Ask::KeepAlive(request) => Some(request.sessions[0].group),
+            _ => None,
+        });
+        assert_eq!(groups, [HOME], "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_read_of_a_client_that_has_only_read_asks_for_nothing_older_than_it_has_seen() {
+    for name in ["default", "other"] {
+        let world = World::new(1);
+        let scope = ("default".to_owned(), name.to_owned());
+        world.cluster.state().namespaces.insert(scope);
+        let cache = world.client().namespace("default", name).cache("c");
+        let seen = cache.get("k").with_revision().await.unwrap().revision;
+        cache.get("k").stale().await.unwrap();
+        cache.list().stale().await.unwrap();
+        let wishes = world.cluster.received(|received| match &received.body {
+            Ask::Get(get) => Some(get.min_revision),
+            Ask::List(list) => Some(list.min_revision),
+            _ => None,
+        });
+        assert_eq!(wishes, [0, seen, seen], "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

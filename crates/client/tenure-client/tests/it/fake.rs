@@ -70,6 +70,8 @@ pub(crate) struct Cluster {
 
 pub(crate) struct State {
     pub(crate) id: Bytes,
+    /// The group from which answers come.
+    pub(crate) answering: u32,
     pub(crate) log: Vec<Received>,
     pub(crate) revision: u64,
     pub(crate) namespaces: BTreeSet<(String, String)>,
@@ -100,6 +102,7 @@ impl Cluster {
     pub(crate) fn new(clock: Arc<TestClock>) -> Arc<Cluster> {
         let state = State {
             id: Bytes::from_static(&[7; 16]),
+            answering: HOME,
             log: Vec::new(),
             revision: 100,
             namespaces: BTreeSet::from([("default".to_owned(), "default".to_owned())]),
@@ -139,7 +142,7 @@ impl Cluster {
 
     fn header(&self, state: &State) -> Header {
         Header {
-            group: HOME,
+            group: state.answering,
             revision: state.revision,
             time_us: self.time_us(),
         }
@@ -166,6 +169,7 @@ impl State {
                 let request = put.request.clone();
                 self.remembered(cluster, request, |state, cluster| state.put(cluster, put))
             }
+            Ask::Touch(touch) => self.touch(cluster, touch),
             Ask::CloseSession(close) => {
                 let request = close.request.clone();
                 self.remembered(cluster, request, |state, cluster| state.close(cluster, close))
@@ -345,6 +349,32 @@ impl State {
             header,
             repeated: false,
             remaining_us,
+            verdict: Some(verdict),
+        })
+    }
+
+    fn touch(&self, cluster: &Cluster, touch: &v1::TouchRequest) -> Say {
+        if touch.request.is_some() {
+            return Say::Error(WireError::invalid("request", "a touch carries none"));
+        }
+        let known = self.keys.get(&touch.key);
+        let wanted = match touch.guard.as_ref().and_then(|guard| guard.condition.as_ref()) {
+            Some(v1::guard::Condition::Version(version)) => known.filter(|(_, current, _)| current == version),
+            _ => known,
+        };
+        let verdict = match wanted {
+            Some((_, version, created)) => v1::touch_reply::Verdict::Done(v1::TouchDone {
+                version: *version,
+                created: *created,
+            }),
+            None => v1::touch_reply::Verdict::Refused(v1::Refusal {
+                code: "condition_failed".to_owned(),
+                detail: None,
+            }),
+        };
+        Say::Touch(v1::TouchReply {
+            header: Some(cluster.header(self)),
+            remaining_us: Some(touch.ttl_ms * 1_000),
             verdict: Some(verdict),
         })
     }

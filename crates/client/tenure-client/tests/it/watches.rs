@@ -366,6 +366,13 @@ async fn a_reader_slower_than_its_buffer_misses_nothing_and_holds_up_nobody() {
         world.clock.elapsed() < ms(200),
         "a read goes past the watch that nobody takes from"
     );
+    let cancels = || {
+        world
+            .cluster
+            .received(|received| matches!(received.body, Ask::Cancel(_)).then_some(()))
+            .len()
+    };
+    assert_eq!(cancels(), 1, "the node is told at once, and once");
     // What the buffer held comes first, then the rest from there.
     let mut next = 101;
     while next <= 1_124 {
@@ -379,6 +386,7 @@ async fn a_reader_slower_than_its_buffer_misses_nothing_and_holds_up_nobody() {
         next += 1;
     }
     assert_eq!(asked(&world)[1].1.from, Some(1_125));
+    assert_eq!(cancels(), 1);
 }
 
 #[tokio::test(start_paused = true)]

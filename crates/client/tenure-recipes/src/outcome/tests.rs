@@ -16,7 +16,7 @@ fn after(repeat: Repeat, attempts: &[Attempt]) -> Next {
             matches!(next, Next::Again(_)),
             "{repeat:?} {attempts:?} was over before its last attempt"
         );
-        next = call.record(*attempt);
+        next = call.record(*attempt, 0);
     }
     next
 }
@@ -26,7 +26,7 @@ fn the_table_of_retries_holds() {
     use Next::{Again, Over};
     use Outcome::{Done, NotApplied, Refused, Unknown};
     use Repeat::{Harmless, Never, Read, Remembered};
-    let table: [(Repeat, &[Attempt], Next); 27] = [
+    let table: [(Repeat, &[Attempt], Next); 31] = [
         // One answer is the answer.
         (Remembered, &[Attempt::Done], Over(Done)),
         (Never, &[Attempt::Refused], Over(Refused)),
@@ -61,6 +61,11 @@ fn the_table_of_retries_holds() {
         (Harmless, &[LOST], Again(Unknown)),
         (Harmless, &[LOST, Attempt::Done], Over(Done)),
         (Harmless, &[LOST, WRONG], Over(Unknown)),
+        // That it is refused then does not take back that it may have been done before.
+        (Harmless, &[Attempt::Refused], Over(Refused)),
+        (Harmless, &[BUSY, Attempt::Refused], Over(Refused)),
+        (Harmless, &[LOST, Attempt::Refused], Over(Unknown)),
+        (Harmless, &[LOST, Attempt::NeverRan], Over(Unknown)),
     ];
     for (repeat, attempts, expected) in table {
         assert_eq!(after(repeat, attempts), expected, "{repeat:?} {attempts:?}");
@@ -78,8 +83,40 @@ fn a_call_given_up_while_an_attempt_is_unanswered_is_unknown() {
 #[test]
 fn a_call_given_up_after_an_unknown_attempt_is_unknown_though_nothing_is_under_way() {
     let mut call = Call::new(Repeat::Remembered);
-    call.record(LOST);
-    call.record(BUSY);
+    call.record(LOST, 0);
+    call.record(BUSY, 0);
+    assert_eq!(call.given_up(0), Outcome::Unknown);
+}
+
+#[test]
+fn a_refusal_beside_an_unanswered_attempt_settles_only_what_is_remembered() {
+    let beside = |repeat, attempt| Call::new(repeat).record(attempt, 1);
+    assert_eq!(beside(Repeat::Harmless, Attempt::Refused), Next::Over(Outcome::Unknown));
+    assert_eq!(
+        beside(Repeat::Harmless, Attempt::NeverRan),
+        Next::Over(Outcome::Unknown)
+    );
+    assert_eq!(beside(Repeat::Harmless, Attempt::Done), Next::Over(Outcome::Done));
+    assert_eq!(beside(Repeat::Harmless, WRONG), Next::Over(Outcome::Unknown));
+    assert_eq!(
+        beside(Repeat::Remembered, Attempt::Refused),
+        Next::Over(Outcome::Refused)
+    );
+    assert_eq!(
+        beside(Repeat::Remembered, Attempt::NeverRan),
+        Next::Over(Outcome::NotApplied)
+    );
+    assert_eq!(beside(Repeat::Read, WRONG), Next::Over(Outcome::NotApplied));
+}
+
+#[test]
+fn a_call_is_refused_once_every_attempt_is_answered_and_none_may_have_been_applied() {
+    let mut call = Call::new(Repeat::Harmless);
+    assert_eq!(call.record(Attempt::Refused, 1), Next::Over(Outcome::Unknown));
+    assert_eq!(call.given_up(1), Outcome::Unknown);
+    assert_eq!(call.record(WRONG, 0), Next::Over(Outcome::Refused));
+    assert_eq!(call.given_up(0), Outcome::Refused);
+    call.record(LOST, 0);
     assert_eq!(call.given_up(0), Outcome::Unknown);
 }
 

@@ -1,3 +1,5 @@
+//! Each rule finds what breaks it, and nothing else.
+
 use tenure_client::EndReason;
 
 use super::*;
@@ -13,6 +15,7 @@ fn put(client: u32, at: u64, key: &str, value: &str, guard: Guarded, told: Told)
         called: Duration::from_millis(at),
         returned: (told != Told::Unknown).then(|| Duration::from_millis(at + 5)),
         told,
+        failure: None,
     }
 }
 
@@ -59,6 +62,7 @@ fn right() -> (Vec<Call>, Vec<Event>) {
             called: Duration::from_millis(30),
             returned: Some(Duration::from_millis(35)),
             told: Told::Deleted { removed: Some((7, 5)) },
+            failure: None,
         },
         put(2, 40, "k", "d", Guarded::Absent, written(8, 8)),
     ];

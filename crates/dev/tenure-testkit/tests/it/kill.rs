@@ -44,8 +44,7 @@ async fn fifty_kills_under_load_lose_nothing_that_was_acknowledged() {
         tokens_after_another(&one),
     );
     assert!(tokens_after_another(&one) > 100, "keys were created anew");
-    assert_eq!(lost, 0, "every restart was shorter than the sessions live");
-    assert_eq!(counts.unknown, 0, "asking again settled every call");
+    load.assert_settled();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

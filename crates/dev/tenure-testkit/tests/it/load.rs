@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_client::{Cache, Client, Session, Verdict, WatchEnd, WatchItem, Written};
-use tenure_testkit::{Event, EventKind, Guarded, History, Operation, eventually};
+use tenure_client::{Cache, Client, ErrorCode, Session, Verdict, WatchEnd, WatchItem, Written};
+use tenure_testkit::{Event, EventKind, Failure, Guarded, History, Operation, eventually};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::{CACHE, Dice, SOON, client};
 
 /// Keys for which everybody competes.
 const SEATS: u64 = 12;
+/// A node that is killed all the time is there for a small part of it only, so a call may take many attempts.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough for every outage that a proof makes.
 const SESSION_TTL: Duration = Duration::from_secs(10);
 /// Written last, so that a watch knows when it has seen everything.
@@ -41,7 +43,7 @@ impl Load {
         let stopping = Arc::new(AtomicBool::new(false));
         let mut workers = JoinSet::new();
         for number in 0..clients {
-            let client = client(endpoint).await;
+            let client = client(endpoint).await.with_timeout(PATIENCE);
             let worker = Worker {
                 number,
                 keys,
@@ -79,6 +81,23 @@ impl Load {
             lost += worker.expect("a client does not panic");
         }
         lost
+    }
+
+    /// Asking again settled every call, but for those whose own session was lost while they were asked: their write
+    /// may have been done and may have ended with the session.
+    pub(crate) fn assert_settled(&self) {
+        let calls = self.history.calls();
+        let open = |failure: &Failure| failure.code != ErrorCode::SessionExpired;
+        let open: Vec<_> = calls
+            .iter()
+            .filter(|call| call.failure.as_ref().is_some_and(open))
+            .collect();
+        assert!(
+            open.is_empty(),
+            "{} calls have no answer, the first {:?}",
+            open.len(),
+            open.first()
+        );
     }
 
     /// Writes the marker, at which followers finish.
@@ -242,14 +261,16 @@ impl Follower {
 async fn follow(cache: Cache, mut from: u64, events: Arc<Mutex<Vec<Event>>>, lagged: Arc<AtomicUsize>) {
     loop {
         let mut watch = cache.watch().from(from).await.expect("the watch begins");
-        let mut progress = 0;
+        // Everything up to here has come, whole.
+        let mut reached = 0;
         loop {
             match watch.next().await.expect("a watch without end") {
                 Ok(WatchItem::Changes { revision, changes }) => {
                     assert!(
-                        revision > progress,
-                        "a change at {revision} after progress to {progress}"
+                        revision > reached,
+                        "changes of {revision} after everything up to {reached}"
                     );
+                    reached = revision;
                     let told: Vec<Event> = changes.into_iter().map(Event::of).collect();
                     let over = told.iter().any(|event| event.key == MARKER);
                     let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,7 +279,10 @@ async fn follow(cache: Cache, mut from: u64, events: Arc<Mutex<Vec<Event>>>, lag
                         return;
                     }
                 }
-                Ok(WatchItem::Progress { revision }) => progress = revision,
+                Ok(WatchItem::Progress { revision }) => {
+                    assert!(revision >= reached, "progress goes back from {reached} to {revision}");
+                    reached = revision;
+                }
                 Ok(WatchItem::State { .. }) => panic!("nobody asked for the state"),
                 Err(WatchEnd::Lagged { resume_from }) => {
                     lagged.fetch_add(1, Ordering::SeqCst);

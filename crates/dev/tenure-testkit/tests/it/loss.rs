@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tenure_client::{Cache, LostReason, Session, SessionState};
 use tenure_testkit::observe::metric;
-use tenure_testkit::{Direction, Proxy, eventually_some, wait_unchanged};
+use tenure_testkit::{Direction, Proxy, eventually, eventually_some, wait_unchanged};
 
 use crate::support::{CACHE, SOON, Site, client};
 
@@ -32,6 +32,15 @@ impl Holder {
             cache,
             token,
         }
+    }
+
+    /// Waits until a renewal that was sent from now on has come through.
+    async fn wait_until_confirmed(&self) {
+        let before = self.session.remaining();
+        eventually("the session is confirmed", SOON, async || {
+            self.session.state() == SessionState::Live && self.session.remaining() > before
+        })
+        .await;
     }
 }
 
@@ -61,8 +70,8 @@ async fn a_holder_whose_renewals_die_silently_knows_its_loss_before_the_node_giv
         };
         // Two renewals at least have gone through when the fault begins.
         let renewals = metric(site.node.address(), KEEP_ALIVES).await + 2.0;
-        eventually_some("renewals", SOON, async || {
-            (metric(site.node.address(), KEEP_ALIVES).await >= renewals).then_some(())
+        eventually("renewals", SOON, async || {
+            metric(site.node.address(), KEEP_ALIVES).await >= renewals
         })
         .await;
         match fault {
@@ -104,14 +113,14 @@ async fn renewals_that_fail_for_four_seconds_of_ten_are_no_loss_and_change_no_to
     silent.proxy.swallow_everything();
     wait_for_outage(outage, || refused.proxy.cut()).await;
     silent.proxy.pass();
+    for holder in [&silent, &refused, &restarted] {
+        holder.wait_until_confirmed().await;
+    }
     site.node.kill();
     wait_for_outage(outage, || {}).await;
     site.node.restart();
     for (holder, key) in [(&silent, "silent"), (&refused, "refused"), (&restarted, "restarted")] {
-        eventually_some("the session is confirmed", SOON, async || {
-            matches!(holder.session.state(), SessionState::Live).then_some(())
-        })
-        .await;
+        holder.wait_until_confirmed().await;
         assert!(holder.session.is_valid());
         let entry = site
             .cache

@@ -3,7 +3,6 @@
 //! Each proof starts the real binary and does something to it, to its clients or to the network between them. They
 //! run one at a time, print what they counted, and are bounded in time.
 
-mod compaction;
 mod expiry;
 mod folder;
 mod idle;
@@ -15,4 +14,5 @@ mod renewal;
 mod repeat;
 mod support;
 mod sync;
+mod watch;
 mod wire;

@@ -33,7 +33,7 @@ async fn a_paused_holder_cannot_write_with_its_old_token() {
         holder.next_line(SOON).expect("the holder answers")
     };
     assert_eq!(ask(&mut holder, "state"), "valid");
-    assert!(ask(&mut holder, "write first").starts_with("written "));
+    assert!(ask(&mut holder, "guarded first").starts_with("written "));
     // The next line is that of the loss; nobody asked for it, and it comes once.
     holder.pause();
     let paused = Instant::now();

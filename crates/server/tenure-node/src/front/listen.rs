@@ -16,8 +16,6 @@ use tokio::sync::watch;
 
 use crate::service::Service;
 
-/// Connections of a node.
-pub(crate) const CONNECTIONS_MAX: usize = 10_000;
 /// Streams of one connection: calls that are open at once.
 const STREAMS_MAX: u32 = 1_024;
 /// How much a stream and a connection may have under way. The default of 64 KiB would stall a multiplexed stream.
@@ -26,8 +24,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// A peer that answers no ping for so long is gone.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that opens a connection says something within this time.
+/// A client that opens a connection says its first byte, and the head of its first request, within this time.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the preface of HTTP/2. A request of HTTP/1.1 is no shorter, since it names its host.
+const PREFACE_BYTES: usize = 24;
 /// After an accept that failed, for example for want of file handles.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -52,6 +52,7 @@ pub(crate) async fn serve(
     router: axum::Router,
     service: Service,
     open: watch::Sender<usize>,
+    connections_max: usize,
 ) {
     let tasks = service.runtime().tasks.clone();
     let mut builder = Builder::new(Executor(tasks.clone()));
@@ -84,9 +85,9 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        if *open.borrow() >= CONNECTIONS_MAX {
+        if *open.borrow() >= connections_max {
             tracing::warn!(
-                connections_max = CONNECTIONS_MAX,
+                connections_max,
                 "a connection is refused: the node has as many as it takes"
             );
             continue;
@@ -107,7 +108,7 @@ pub(crate) async fn serve(
 
 /// Serves one connection to its end, or until it has finished what it was doing when the node began to stop.
 async fn serve_one(builder: &Builder<Executor>, stream: Box<dyn IoStream>, router: axum::Router, service: &Service) {
-    let connection = builder.serve_connection(TokioIo::new(Stream(stream)), TowerToHyperService::new(router));
+    let connection = builder.serve_connection(TokioIo::new(Stream::new(stream)), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
     let mut stopping = std::pin::pin!(service.stopping());
     let mut told = false;
@@ -124,8 +125,29 @@ async fn serve_one(builder: &Builder<Executor>, stream: Box<dyn IoStream>, route
     }
 }
 
-/// A boxed stream with a type of its own, as hyper wants it.
-struct Stream(Box<dyn IoStream>);
+/// A boxed stream with a type of its own, as hyper wants it. It fails if its peer says too little at first: hyper waits
+/// for ever to learn which protocol it is.
+struct Stream {
+    inner: Box<dyn IoStream>,
+    first: Option<First>,
+}
+
+/// The first bytes of a connection.
+struct First {
+    left: usize,
+    limit: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl Stream {
+    fn new(inner: Box<dyn IoStream>) -> Stream {
+        let limit = Box::pin(tokio::time::sleep(HEADER_TIMEOUT));
+        let first = Some(First {
+            left: PREFACE_BYTES,
+            limit,
+        });
+        Stream { inner, first }
+    }
+}
 
 impl tokio::io::AsyncRead for Stream {
     fn poll_read(
@@ -133,21 +155,36 @@ impl tokio::io::AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut tokio::io::ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut *self.inner).poll_read(context, buffer);
+        let Some(first) = &mut self.first else {
+            return read;
+        };
+        if read.is_ready() {
+            first.left = first.left.saturating_sub(buffer.filled().len() - before);
+            if first.left == 0 {
+                self.first = None;
+            }
+            return read;
+        }
+        match first.limit.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 
 impl tokio::io::AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(context, bytes)
+        Pin::new(&mut *self.inner).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(context)
+        Pin::new(&mut *self.inner).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(context)
+        Pin::new(&mut *self.inner).poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -155,10 +192,10 @@ impl tokio::io::AsyncWrite for Stream {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write_vectored(context, buffers)
+        Pin::new(&mut *self.inner).poll_write_vectored(context, buffers)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.inner.is_write_vectored()
     }
 }

@@ -163,3 +163,19 @@ fn an_installed_snapshot_tells_every_watcher_that_it_missed_something() {
     hub.reset(GROUP, Revision(40));
     assert_eq!(watcher.take(), Taken::Ended(WatchEnd::Lagged { resume_from: 41 }));
 }
+
+#[test]
+fn a_watcher_that_looks_in_the_middle_of_an_entry_gets_whole_revisions_only() {
+    let hub = Arc::new(WatchHub::default());
+    let watcher = watch(&hub, Target::Prefix(Bytes::new()), 0);
+    let Effect::Changed(first) = change(7, "a") else {
+        panic!("it is a change")
+    };
+    // The apply is between the first and the second change of a revision.
+    let mut touched = Touched::default();
+    locked(&hub.groups).entry(GROUP).or_default().tell(&first, &mut touched);
+    assert_eq!(watcher.take(), Taken::Nothing);
+    assert_eq!(watcher.take_progress(), None);
+    tell(&hub, 7, &[change(7, "b")]);
+    assert_eq!(revisions(watcher.take()), [7, 7]);
+}

@@ -124,16 +124,23 @@ impl Service {
         let (mut revision, mut state) = (read.revision.0, None);
         if spec.with_state {
             let image = group.state.image().map_err(storage)?;
-            revision = Machine::query_image(&image, &Query::Cache(spec.cache.clone())).1.0;
+            let (found, at) = Machine::query_image(&image, &Query::Cache(spec.cache.clone()));
+            if !matches!(found, Found::Cache(record) if record.incarnation == incarnation) {
+                // It went, or was made anew, between the lookup and the image.
+                return Err(deleted());
+            }
+            revision = at.0;
             state = Some(StateReader { image, after: None });
+        }
+        if let Some(from) = spec.from.filter(|_| !spec.with_state) {
+            revision = from.saturating_sub(1);
         }
         let ready = VecDeque::from([WatchItem::Started {
             revision,
             incarnation: incarnation.0,
         }]);
-        let from = if spec.with_state { None } else { spec.from };
         // Before its creation a cache had no changes, so a feed that begins there misses nothing.
-        let cursor = from.unwrap_or(revision + 1).max(incarnation.0);
+        let cursor = revision.saturating_add(1).max(incarnation.0);
         let watch = Watch {
             service: self.clone(),
             group,

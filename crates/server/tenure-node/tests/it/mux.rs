@@ -30,7 +30,11 @@ impl Stream {
             .await
             .expect("the stream opens")
             .into_inner();
-        Stream { frames, answers }
+        let mut stream = Stream { frames, answers };
+        stream.send(u64::MAX, Ask::Hello(v1::HelloRequest::default())).await;
+        let greeted = stream.next().await.expect("the hello is answered");
+        assert!(matches!(greeted.body, Some(Reply::Hello(_))), "{greeted:?}");
+        stream
     }
 
     async fn send(&self, id: u64, body: Ask) {
@@ -238,5 +242,159 @@ async fn a_session_that_is_kept_alive_lives_and_one_that_is_not_ends() {
     };
     let ended = reply.session.and_then(|session| session.ended).expect("it has ended");
     assert_eq!(ended.reason(), v1::EndReason::Expired);
+    node.node.stop().await;
+}
+
+/// The answers to these frames on a stream of their own, until it ends.
+async fn answers_to(node: &TestNode, frames: Vec<ClientFrame>) -> Vec<ServerFrame> {
+    let mut client = MuxClient::new(node.channel().await);
+    let mut stream = client
+        .connect(tokio_stream::iter(frames))
+        .await
+        .expect("the stream opens")
+        .into_inner();
+    let mut answers = Vec::new();
+    while let Some(frame) = stream.message().await.expect("no error") {
+        answers.push(frame);
+    }
+    answers
+}
+
+fn frame(id: u64, body: Ask) -> ClientFrame {
+    ClientFrame {
+        id,
+        timeout_ms: 0,
+        body: Some(body),
+    }
+}
+
+fn error_of(frame: &ServerFrame) -> Option<ErrorCode> {
+    match &frame.body {
+        Some(Reply::Error(error)) => error.error_code(),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_on_a_stream_without_a_hello_or_with_one_that_was_refused() {
+    let node = TestNode::start().await;
+    let answers = answers_to(&node, vec![frame(1, put(1))]).await;
+    assert_eq!(
+        answers.iter().map(error_of).collect::<Vec<_>>(),
+        [Some(ErrorCode::Invalid)]
+    );
+    let elsewhere = v1::HelloRequest {
+        cluster_id: Bytes::from_static(&[9; 16]),
+        ..Default::default()
+    };
+    let answers = answers_to(&node, vec![frame(1, Ask::Hello(elsewhere)), frame(2, put(1))]).await;
+    assert_eq!(
+        answers.iter().map(error_of).collect::<Vec<_>>(),
+        [Some(ErrorCode::WrongCluster)]
+    );
+    let mut stream = Stream::open(&node).await;
+    stream
+        .send(
+            1,
+            Ask::List(v1::ListRequest {
+                cache: CACHE.to_owned(),
+                ..Default::default()
+            }),
+        )
+        .await;
+    let Some(Reply::List(list)) = stream.next().await.expect("an answer").body else {
+        panic!("no list")
+    };
+    assert!(list.keys.is_empty());
+    node.node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_belongs_to_one_request_or_watch_at_a_time() {
+    let node = TestNode::start().await;
+    let mut stream = Stream::open(&node).await;
+    stream.send(7, watch_all()).await;
+    let started = stream.next().await.expect("the stream goes on");
+    assert!(matches!(
+        started,
+        ServerFrame {
+            id: 7,
+            body: Some(Reply::WatchEvent(_))
+        }
+    ));
+    for id in [7, 0] {
+        stream.send(id, put(1)).await;
+        let refused = stream.next().await.expect("the stream goes on");
+        assert_eq!((refused.id, error_of(&refused)), (id, Some(ErrorCode::Invalid)));
+    }
+    node.node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_have_ended_make_room_for_others() {
+    let node = TestNode::start().await;
+    let mut stream = Stream::open(&node).await;
+    let nowhere = || {
+        Ask::Watch(v1::WatchRequest {
+            cache: "nowhere".to_owned(),
+            target: Some(v1::watch_request::Target::All(true)),
+            ..Default::default()
+        })
+    };
+    for id in 1..=1_100 {
+        stream.send(id, nowhere()).await;
+        let ended = stream.next().await.expect("the stream goes on");
+        let Some(Reply::WatchEnded(end)) = ended.body else {
+            panic!("not ended: {ended:?}")
+        };
+        let code = end.error.and_then(|error| error.error_code());
+        assert_eq!((ended.id, code), (id, Some(ErrorCode::NotFound)));
+    }
+    node.node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_with_state_tells_what_is_there_and_then_what_changes() {
+    let node = TestNode::start().await;
+    let mut stream = Stream::open(&node).await;
+    for id in 1..=2_500 {
+        stream.send(id, put(id)).await;
+        stream.next().await.expect("the stream goes on");
+    }
+    let with_state = Ask::Watch(v1::WatchRequest {
+        cache: CACHE.to_owned(),
+        target: Some(v1::watch_request::Target::Prefix(Bytes::from_static(b"k"))),
+        with_state: true,
+        ..Default::default()
+    });
+    stream.send(9_000, with_state).await;
+    let (mut keys, mut at) = (Vec::new(), 0);
+    loop {
+        let Some(Reply::WatchEvent(event)) = stream.next().await.expect("the stream goes on").body else {
+            panic!()
+        };
+        match event.event {
+            Some(v1::watch_event::Event::Started(started)) => at = started.revision,
+            Some(v1::watch_event::Event::State(state)) => {
+                assert_eq!(state.revision, at);
+                keys.extend(state.keys);
+                if state.last {
+                    break;
+                }
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    assert_eq!(keys.len(), 2_500);
+    stream.send(9_001, put(1)).await;
+    let mut told = None;
+    while told.is_none() {
+        if let Some(Reply::WatchEvent(event)) = stream.next().await.expect("the stream goes on").body
+            && let Some(v1::watch_event::Event::Changes(changes)) = event.event
+        {
+            told = changes.changes.first().map(|change| change.revision);
+        }
+    }
+    assert!(told > Some(at));
     node.node.stop().await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_api::v1;
 use tenure_api::v1::catalog_client::CatalogClient;
-use tenure_node::config::HOME_GROUPS_DEV;
+use tenure_node::config::{CONNECTIONS_MAX, HOME_GROUPS_DEV};
 use tenure_node::{Node, NodeConfig, StartError};
 use tenure_replica::Runtime;
 use tenure_storage::state::{DiskEngine, DiskOptions, StateEngine};
@@ -67,6 +67,7 @@ pub(crate) async fn try_start_on(folder: &TempDir) -> Result<Node, StartError> {
         listen: "127.0.0.1:0".parse().expect("an address"),
         advertise: None,
         home_groups: HOME_GROUPS_DEV,
+        connections_max: CONNECTIONS_MAX,
         insecure: false,
     };
     let open = Box::new(|folder: &tenure_storage::layout::DataDir| {

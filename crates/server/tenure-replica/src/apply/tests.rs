@@ -7,9 +7,11 @@ use std::time::Duration;
 use openraft::RaftSnapshotBuilder;
 use openraft::storage::RaftStateMachine;
 
-use tenure_core::command::{Command, Entry, Origin, Request};
+use tenure_core::command::{CacheSettings, Command, Entry, Origin, Request};
 use tenure_core::effect::Effect;
-use tenure_core::ids::{GroupId, Namespace, Nonce, Revision, Secret};
+use tenure_core::ids::{GroupId, Namespace, Nonce, ObjectName, Revision, Secret};
+use tenure_core::limits::ENDED_PER_ENTRY_MAX;
+use tenure_core::query::Query;
 use tenure_core::response::{Done, Response};
 use tenure_core::time::{Span, Timestamp};
 use tenure_storage::disk::RecordingDisk;
@@ -63,11 +65,22 @@ fn open(number: u128, ttl: Option<Span>) -> Request {
         secret: Secret(number),
         ttl,
         label: "poison".into(),
-        namespace: Namespace {
-            tenant: "acme".into(),
-            name: "prod".into(),
-        },
+        namespace: namespace(),
     })
+}
+
+fn namespace() -> Namespace {
+    Namespace {
+        tenant: "acme".into(),
+        name: "prod".into(),
+    }
+}
+
+fn cache() -> ObjectName {
+    ObjectName {
+        namespace: namespace(),
+        name: "things".into(),
+    }
 }
 
 #[tokio::test]
@@ -98,6 +111,8 @@ async fn a_panic_in_apply_stops_the_group_and_names_the_entry() {
         .unwrap_err();
     assert!(matches!(later, Unavailable::Stopped { proposed: false, .. }));
     assert!(replica.read_index().await.is_err());
+    let query = Query::Caches(namespace());
+    assert!(matches!(replica.query(&query), Err(Unavailable::Stopped { .. })));
     let stopped = heard.stopped.lock().unwrap().clone();
     assert_eq!(stopped, [format!("entry {index} cannot be applied: poison")]);
     assert_eq!(replica.status().stopped.as_deref(), Some(stopped[0].as_str()));
@@ -213,4 +228,70 @@ async fn an_entry_that_cannot_be_read_stops_the_group() {
     };
     assert!(parts.applier.apply_all(vec![(unreadable, None)]).is_err());
     assert!(heard.stopped.lock().unwrap()[0].starts_with("entry 8 cannot be read"));
+}
+
+#[tokio::test]
+async fn an_entry_with_two_stamps_stops_the_group() {
+    let heard = Arc::new(Heard::default());
+    let parts = assemble(&options(&heard)).unwrap();
+    let mut torn = entry(8, 5, vec![]);
+    if let openraft::EntryPayload::Normal(data) = &mut torn.payload {
+        data.stamp = Timestamp(6);
+    }
+    assert!(parts.applier.apply_all(vec![(torn, None)]).is_err());
+    assert_eq!(
+        *heard.stopped.lock().unwrap(),
+        ["entry 8 is stamped 6 in the log and 5 in itself"]
+    );
+    assert_eq!(parts.applier.applied().last, None);
+}
+
+/// A group whose only cache was deleted, and most of whose keys are still to be swept.
+fn half_swept(options: &ReplicaOptions) -> Parts {
+    let parts = assemble(options).unwrap();
+    let create = Command::CreateCache {
+        name: cache(),
+        settings: CacheSettings { replication: 1 },
+    };
+    let keys = (0..2 * ENDED_PER_ENTRY_MAX).map(|number| {
+        request(Command::Put {
+            cache: cache(),
+            key: number.to_string().into(),
+            value: "v".into(),
+            ttl: None,
+            guard: None,
+            owner: None,
+        })
+    });
+    let delete = request(Command::DeleteCache { name: cache() });
+    let requests = [request(Command::TakeBlock { first: 1 }), request(create)];
+    let entries = [requests.into_iter().chain(keys).collect(), vec![delete]];
+    for (index, requests) in (1..).zip(entries) {
+        parts
+            .applier
+            .apply_all(vec![(entry(index, 9, requests), None)])
+            .unwrap();
+    }
+    assert!(parts.shared.progress.borrow().more_due);
+    parts
+}
+
+#[tokio::test]
+async fn due_work_that_is_left_is_known_after_an_opening_and_after_an_install() {
+    let swept = options(&Arc::new(Heard::default()));
+    let mut giver = half_swept(&swept);
+    let again = assemble(&swept).unwrap();
+    assert!(again.shared.progress.borrow().more_due, "after an opening");
+
+    let builder = giver.machine.try_create_snapshot_builder(true).await.unwrap();
+    let built = { builder }.build_snapshot().await.unwrap();
+    let bytes = SnapshotData::Bytes(built.snapshot.into_bytes().unwrap());
+    let mut taker = assemble(&options(&Arc::new(Heard::default()))).unwrap();
+    taker.machine.install_snapshot(&built.meta, bytes).await.unwrap();
+    assert!(taker.shared.progress.borrow().more_due, "after an install");
+    // Ticks sweep what is left.
+    for index in 3..9 {
+        taker.applier.apply_all(vec![(entry(index, 9, vec![]), None)]).unwrap();
+    }
+    assert!(!taker.shared.progress.borrow().more_due);
 }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use tenure_core::codec::encode_entry;
 use tenure_core::command::{Acknowledged, CacheSettings, Command, Entry, Guard, Origin, Request};
 use tenure_core::ids::{Fingerprint, Namespace, Nonce, ObjectName, Secret, SessionId, SessionRef};
-use tenure_core::limits::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX};
+use tenure_core::limits::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, ENTRY_KEEP_ALIVES_MAX};
 use tenure_core::time::{Span, Timestamp};
 
-use super::{QueueLimits, WaitingLine, request_bytes};
+use super::{ENTRY_CLOSES_FIRST_MAX, QueueLimits, WaitingLine, request_bytes};
 use crate::error::Unavailable;
 
 fn namespace(name: &str) -> Namespace {
@@ -202,6 +202,96 @@ fn keep_alives_of_one_session_are_one_and_another_secret_is_another() {
             .collect::<Vec<_>>(),
         [2, 1, 1]
     );
+}
+
+#[test]
+fn a_namespace_of_large_requests_has_its_turn_although_others_and_closes_always_wait() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let mut tickets = Vec::new();
+    for key in ["1", "2"] {
+        tickets.push(line.push(put_in("large", key, ENTRY_BYTES_MAX), None, NOW).unwrap());
+    }
+    let mut entries = Vec::new();
+    for number in 0..6 {
+        tickets.push(line.push(put_in("busy", &number.to_string(), 1), None, NOW).unwrap());
+        tickets.push(line.push(close(number), None, NOW).unwrap());
+        entries.push(names(&mut line));
+    }
+    let place = |name: &str| entries.iter().position(|entry| entry.iter().any(|taken| taken == name));
+    assert!(place("large:1").is_some_and(|entry| entry <= 1), "{entries:?}");
+    assert!(place("large:2").is_some_and(|entry| entry <= 4), "{entries:?}");
+    assert!(place("busy:1").is_some_and(|entry| entry <= 4), "{entries:?}");
+    while !line.is_empty() {
+        entries.push(names(&mut line));
+    }
+    assert_eq!(entries.concat().len(), tickets.len(), "each is taken once");
+}
+
+#[test]
+fn what_did_not_fit_begins_the_next_entry_and_can_still_be_given_up() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let _small = line.push(put_in("a", "small", 1), None, NOW).unwrap();
+    let large = line.push(put_in("b", "large", ENTRY_BYTES_MAX), None, NOW).unwrap();
+    assert_eq!(names(&mut line), ["a:small"]);
+    assert_eq!((line.len(), line.is_empty()), (1, false));
+    assert!(large.give_up());
+    assert!(names(&mut line).is_empty());
+    assert!(line.is_empty());
+}
+
+#[test]
+fn what_did_not_fit_comes_behind_what_was_not_proposed() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let _tickets: Vec<_> = [("1", 1), ("2", ENTRY_BYTES_MAX), ("3", 1)]
+        .iter()
+        .map(|(key, len)| line.push(put_in("a", key, *len), None, NOW).unwrap())
+        .collect();
+    let batch = line.take(NOW);
+    line.put_back(batch);
+    assert_eq!(line.len(), 3);
+    let entries = [names(&mut line), names(&mut line), names(&mut line)].concat();
+    assert_eq!(entries, ["a:1", "a:2", "a:3"]);
+}
+
+#[test]
+fn closes_have_their_share_of_an_entry_and_no_more_while_others_wait() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let closes = u64::try_from(2 * ENTRY_COMMANDS_MAX).unwrap();
+    let mut tickets: Vec<_> = (0..closes)
+        .map(|number| line.push(close(number), None, NOW).unwrap())
+        .collect();
+    tickets.push(line.push(put_in("a", "1", 1), None, NOW).unwrap());
+    let entry = names(&mut line);
+    assert_eq!(entry.len(), ENTRY_COMMANDS_MAX, "there was room for more closes");
+    assert_eq!(
+        entry.iter().position(|name| name == "a:1"),
+        Some(ENTRY_CLOSES_FIRST_MAX)
+    );
+}
+
+#[test]
+fn keep_alives_are_served_first_come_first_served_whatever_their_numbers_are() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let high = line.push_keep_alive(session(u64::MAX, 1), NOW).unwrap();
+    let low: Vec<_> = (0..u64::try_from(ENTRY_KEEP_ALIVES_MAX).unwrap())
+        .map(|id| line.push_keep_alive(session(id, 1), NOW).unwrap())
+        .collect();
+    let ids = |line: &mut WaitingLine| {
+        let batch = line.take(NOW);
+        let ids: Vec<_> = batch.keep_alives.iter().map(|waiting| waiting.session.id.0).collect();
+        (ids, batch)
+    };
+    let (first, batch) = ids(&mut line);
+    assert_eq!(first[..3], [u64::MAX, 0, 1]);
+    // One that asks again meanwhile joins the one that was put back, where that was.
+    let again = line.push_keep_alive(session(1, 1), NOW).unwrap();
+    line.put_back(batch);
+    let (second, batch) = ids(&mut line);
+    assert_eq!(first, second);
+    assert_eq!(batch.keep_alives[2].callers.len(), 2);
+    assert_eq!(ids(&mut line).0.len(), 1);
+    assert!(line.is_empty());
+    drop((high, low, again));
 }
 
 #[test]

@@ -3,9 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail the test, as the tests do")]
 
 mod expiry;
+mod failure;
+mod power_loss;
 mod propose;
 mod purge;
 mod read;
+#[cfg(feature = "deterministic")]
+mod replay;
 mod restart;
 mod time;
 mod world;

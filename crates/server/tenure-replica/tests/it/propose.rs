@@ -10,7 +10,7 @@ use tenure_core::response::KeptAlive;
 use tenure_core::time::Span;
 use tenure_replica::{Outcome, QueueLimits, Unavailable};
 
-use crate::world::{VirtualNode, get, open_session, put, put_if_absent, put_owned, start, version};
+use crate::world::{VirtualNode, get, open_session, put, put_if_absent, put_owned, start, version, wait_virtually};
 
 #[tokio::test(start_paused = true)]
 async fn each_of_many_concurrent_proposers_gets_its_own_answer() {
@@ -130,7 +130,7 @@ async fn keep_alives_that_wait_together_are_one_entry_and_keep_the_session() {
         .unwrap();
     let before = replica.status().entries_proposed;
     for _ in 0..10 {
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        wait_virtually(Duration::from_millis(400)).await;
         for kept in join_all((0..5).map(|_| replica.keep_alive(session))).await {
             let (kept, time) = kept.unwrap();
             assert_eq!(
@@ -145,7 +145,7 @@ async fn keep_alives_that_wait_together_are_one_entry_and_keep_the_session() {
     }
     assert!(replica.status().entries_proposed - before <= 12);
     assert!(get(&replica, "mine").is_some());
-    tokio::time::sleep(Duration::from_millis(520)).await;
+    wait_virtually(Duration::from_millis(520)).await;
     assert!(get(&replica, "mine").is_none());
     let (kept, _) = replica.keep_alive(session).await.unwrap();
     assert!(matches!(kept, KeptAlive::Ended { .. }), "{kept:?}");

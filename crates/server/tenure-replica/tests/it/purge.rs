@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use tenure_replica::{PurgeLimits, Replica};
+use tenure_replica::{OpenError, PurgeLimits, Replica};
+use tenure_storage::feed::FeedLimits;
+use tenure_storage::mem::MemEngine;
 
-use crate::world::{VirtualNode, get, put, start};
+use crate::world::{VirtualNode, get, put, start, wait_virtually};
 
 async fn put_one_by_one(replica: &Replica, numbers: std::ops::Range<u64>) {
     for number in numbers {
@@ -27,7 +29,7 @@ async fn the_log_stays_short_and_a_kill_after_a_purge_loses_nothing() {
     let replica = start(options).await;
     for round in 0..10 {
         put_one_by_one(&replica, round * 100..(round + 1) * 100).await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        wait_virtually(Duration::from_millis(500)).await;
     }
     let status = replica.status();
     let (first, durable) = (status.first_index.unwrap(), status.durable_index.unwrap());
@@ -67,8 +69,35 @@ async fn a_log_of_many_bytes_is_purged_however_few_its_entries_are() {
     for round in 0..80 {
         let puts = (0..2).map(|number| replica.propose(put(&format!("{round}-{number}"), &value), None));
         assert!(join_all(puts).await.iter().all(Result::is_ok));
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        wait_virtually(Duration::from_millis(50)).await;
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    wait_virtually(Duration::from_secs(1)).await;
     assert!(replica.status().first_index.unwrap() > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_state_was_lost_after_a_purge_is_not_opened() {
+    let node = VirtualNode::new();
+    let mut options = node.options();
+    options.purge = PurgeLimits {
+        entries_max: 100,
+        bytes_max: u64::MAX,
+        entries_kept: 20,
+    };
+    let replica = start(options).await;
+    put_one_by_one(&replica, 0..200).await;
+    wait_virtually(Duration::from_secs(1)).await;
+    let first = replica.status().first_index.unwrap();
+    assert!(first > 0, "nothing was purged");
+    drop(replica);
+    let mut node = node.after_kill(0);
+    let engine = std::mem::replace(&mut node.engine, MemEngine::with_crashes(FeedLimits::default()));
+    let refused = Replica::open(node.options()).await.unwrap_err();
+    assert!(
+        matches!(refused, OpenError::StateBehindLog { applied: None, purged, .. } if purged + 1 == first),
+        "{refused}"
+    );
+    // With its state it is opened.
+    node.engine = engine;
+    assert!(get(&node.start().await, "k0").is_some());
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use tenure_core::ids::Revision;
 use tenure_core::time::Span;
+use tenure_replica::Unavailable;
 
-use crate::world::{VirtualNode, get, put, put_for, real_options, start, version};
+use crate::world::{VirtualNode, get, put, put_for, real_options, start, version, wait_virtually};
 
 #[tokio::test(start_paused = true)]
 async fn a_read_sees_what_was_acknowledged_before_it() {
@@ -32,7 +34,7 @@ async fn a_read_does_not_see_what_is_due_at_the_applied_time() {
         .propose(put_for("short", "v", Some(Span::from_millis(50))), None)
         .await
         .unwrap();
-    tokio::time::sleep(Duration::from_millis(70)).await;
+    wait_virtually(Duration::from_millis(70)).await;
     replica.read_index().await.unwrap();
     assert!(get(&replica, "short").is_none());
 }
@@ -56,4 +58,44 @@ async fn reads_and_writes_of_many_tasks_agree_on_the_real_world() {
     }))
     .await;
     replica.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_wait_when_the_group_is_shut_down_are_answered() {
+    let node = VirtualNode::new();
+    let replica = node.start().await;
+    let reads = join_all((0..100).map(|_| replica.read_index()));
+    let later = async {
+        tokio::task::yield_now().await;
+        join_all((0..100).map(|_| replica.read_index())).await
+    };
+    let all = async { tokio::join!(reads, replica.shutdown(), later) };
+    let (reads, (), later) = tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+    for read in reads.into_iter().chain(later) {
+        assert!(matches!(read, Ok(_) | Err(Unavailable::Stopped { .. })), "{read:?}");
+    }
+    let query = tenure_core::query::Query::Caches(crate::world::namespace());
+    assert!(matches!(replica.query(&query), Err(Unavailable::Stopped { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_can_be_waited_for() {
+    const LIMIT: Duration = Duration::from_secs(5);
+    let node = VirtualNode::new();
+    let replica = node.start().await;
+    let applied = replica.status().revision;
+    assert_eq!(replica.wait_for_revision(applied, Duration::ZERO).await, Ok(()));
+    let next = Revision(applied.0 + 1);
+    assert_eq!(replica.wait_for_revision(next, LIMIT).await, Err(applied));
+    let (waited, put) = tokio::join!(
+        replica.wait_for_revision(next, LIMIT),
+        replica.propose(put("k", "v"), None)
+    );
+    assert_eq!((waited, put.unwrap().revision), (Ok(()), next));
+    let beyond = Revision(next.0 + 1);
+    let (waited, ()) = tokio::join!(
+        replica.wait_for_revision(beyond, Duration::from_secs(3_600)),
+        replica.shutdown()
+    );
+    assert_eq!(waited, Err(next), "a group that has stopped is not waited for");
 }

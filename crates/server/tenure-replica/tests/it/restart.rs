@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::world::{VirtualNode, get, put, real_options, start, version};
+use crate::world::{VirtualNode, get, put, real_options, start, version, wait_virtually};
 
 #[tokio::test(start_paused = true)]
 async fn acknowledged_answers_survive_a_kill_whatever_the_state_had_written() {
@@ -19,7 +19,7 @@ async fn acknowledged_answers_survive_a_kill_whatever_the_state_had_written() {
                 .await
                 .unwrap();
             versions.push(version(&answer));
-            tokio::time::sleep(Duration::from_millis(13)).await;
+            wait_virtually(Duration::from_millis(13)).await;
         }
         let revision = replica.status().revision;
         drop(replica);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_core::time::{Span, Timestamp};
 
-use crate::world::{VirtualNode, get, put, put_for};
+use crate::world::{VirtualNode, get, put, put_for, wait_virtually};
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap()
@@ -21,7 +21,7 @@ async fn a_leader_under_load_keeps_up_with_its_clock() {
         assert!(answer.time >= last);
         last = answer.time;
         if number % 2 == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            wait_virtually(Duration::from_millis(1)).await;
         }
     }
     let passed = micros(node.runtime.clock.now() - began.0);
@@ -46,20 +46,20 @@ async fn time_stands_still_while_the_group_is_stopped_and_nothing_ends_early() {
     for round in 0..3 {
         let began = node.runtime.clock.now();
         let stamp = replica.as_ref().unwrap().stamp_now().unwrap();
-        tokio::time::sleep(Duration::from_millis(1_700)).await;
+        wait_virtually(Duration::from_millis(1_700)).await;
         replica
             .as_ref()
             .unwrap()
             .propose(put("other", "v"), None)
             .await
             .unwrap();
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        wait_virtually(Duration::from_millis(300)).await;
         really_lived += node.runtime.clock.now() - began;
         let stopped_at = replica.as_ref().unwrap().stamp_now().unwrap();
         assert_eq!((stopped_at - stamp).0, micros(node.runtime.clock.now() - began));
 
         drop(replica.take());
-        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        wait_virtually(Duration::from_secs(3_600)).await;
         node = node.after_kill(round);
         let began = node.runtime.clock.now();
         replica = Some(node.start().await);
@@ -78,9 +78,9 @@ async fn time_stands_still_while_the_group_is_stopped_and_nothing_ends_early() {
     }
     let replica = replica.unwrap();
     let left = Duration::from_secs(10) - really_lived;
-    tokio::time::sleep(left - Duration::from_millis(10)).await;
+    wait_virtually(left - Duration::from_millis(10)).await;
     assert!(get(&replica, "lease").is_some());
     // Late by what the three restarts lost, no more.
-    tokio::time::sleep(Duration::from_millis(10 + 3 * 300 + 20)).await;
+    wait_virtually(Duration::from_millis(10 + 3 * 300 + 20)).await;
     assert!(get(&replica, "lease").is_none());
 }

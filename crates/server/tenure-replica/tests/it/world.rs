@@ -233,6 +233,11 @@ pub(crate) fn get(replica: &Replica, key: &str) -> Option<KeyView> {
     }
 }
 
+/// Lets virtual time pass, as long as it says and without taking any: everything that is due meanwhile happens.
+pub(crate) async fn wait_virtually(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
 /// Tokio's clock, which stands still in a test with paused time until nothing else can be done.
 pub(crate) fn virtual_clock() -> Arc<dyn Clock> {
     #[expect(
@@ -306,6 +311,7 @@ pub(crate) enum Told {
     Effect(Effect),
     Reset(Revision),
     Stopped(String),
+    NodeMustStop(String),
 }
 
 impl Recorder {
@@ -355,5 +361,9 @@ impl EffectSink for Recorder {
 
     fn stopped(&self, _group: GroupId, why: &str) {
         self.note(Told::Stopped(why.to_owned()));
+    }
+
+    fn node_must_stop(&self, why: &str) {
+        self.note(Told::NodeMustStop(why.to_owned()));
     }
 }

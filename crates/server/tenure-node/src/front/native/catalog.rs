@@ -15,7 +15,7 @@ const REPLICATION_DEFAULT: u32 = 3;
 /// No cache may wish for more.
 const REPLICATION_MAX: u32 = 7;
 /// Copies that there are: this is a cluster of one node.
-const COPIES: u32 = 1;
+pub(super) const COPIES: u32 = 1;
 const NOT_IN_THIS_VERSION: &str = "not in this version";
 
 pub(super) async fn create_cache(
@@ -26,14 +26,10 @@ pub(super) async fn create_cache(
     let namespace = name.namespace.clone();
     let settings = settings(&request)?;
     // With its first object a namespace comes into being.
-    call.service
-        .make_home(&namespace, call.deadline(request.timeout_ms))
-        .await
-        .map_err(of_service)?;
+    let deadline = call.deadline(request.timeout_ms);
+    call.service.make_home(&namespace, deadline).await.map_err(of_service)?;
     let command = Command::CreateCache { name, settings };
-    let (group, answer) = call
-        .submit(&namespace, request.request, command, request.timeout_ms)
-        .await?;
+    let (group, answer) = call.submit(&namespace, request.request, command, deadline).await?;
     let (verdict, existed) = match &answer.response {
         Response::Done(Done::CacheCreated { record, existed }) => (
             v1::create_cache_reply::Verdict::Done(encode::cache_info(record, COPIES)),
@@ -62,7 +58,12 @@ pub(super) async fn list_caches(
     let namespace = decode::namespace(request.scope.as_ref())?;
     let query = Query::Caches(namespace.clone());
     let (group, read) = call
-        .query(&namespace, &query, Reading::Linearizable, request.timeout_ms)
+        .query(
+            &namespace,
+            &query,
+            Reading::Linearizable,
+            call.deadline(request.timeout_ms),
+        )
         .await?;
     let Found::Caches(caches) = &read.found else {
         return Err(of_service(unexpected_find(&read.found)));
@@ -82,7 +83,7 @@ pub(super) async fn get_cache(call: &Call<'_>, request: v1::GetCacheRequest) -> 
             &namespace,
             &Query::Cache(name),
             Reading::Linearizable,
-            request.timeout_ms,
+            call.deadline(request.timeout_ms),
         )
         .await?;
     let Found::Cache(record) = &read.found else {
@@ -103,7 +104,7 @@ pub(super) async fn delete_cache(
     let namespace = name.namespace.clone();
     let command = Command::DeleteCache { name };
     let (group, answer) = call
-        .submit(&namespace, request.request, command, request.timeout_ms)
+        .submit(&namespace, request.request, command, call.deadline(request.timeout_ms))
         .await?;
     match &answer.response {
         Response::Done(Done::CacheDeleted { revision }) => Ok(v1::DeleteCacheReply {

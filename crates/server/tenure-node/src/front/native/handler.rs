@@ -81,10 +81,9 @@ impl Call<'_> {
         namespace: &Namespace,
         id: Option<v1::RequestId>,
         command: Command,
-        timeout_ms: u64,
+        deadline: Duration,
     ) -> Result<(GroupId, Answer), WireError> {
         let request = decode::request(id, command)?;
-        let deadline = self.deadline(timeout_ms);
         let group = self.service.home(namespace, deadline).await.map_err(of_service)?;
         let answer = self
             .service
@@ -103,9 +102,8 @@ impl Call<'_> {
         namespace: &Namespace,
         query: &Query,
         reading: Reading,
-        timeout_ms: u64,
+        deadline: Duration,
     ) -> Result<(GroupId, Read), WireError> {
-        let deadline = self.deadline(timeout_ms);
         let group = self.service.home(namespace, deadline).await.map_err(of_service)?;
         let read = self
             .service

@@ -5,6 +5,7 @@ use tenure_core::command::Command;
 use tenure_core::query::{Found, Query};
 use tenure_core::response::{Done, Response};
 
+use super::catalog::COPIES;
 use super::error::{of_failure, of_service};
 use super::handler::{Call, unexpected};
 use super::{decode, encode};
@@ -26,14 +27,14 @@ pub(super) async fn put(call: &Call<'_>, request: v1::PutRequest) -> Result<v1::
             .transpose()?,
     };
     let (group, answer) = call
-        .submit(&namespace, request.request, command, request.timeout_ms)
+        .submit(&namespace, request.request, command, call.deadline(request.timeout_ms))
         .await?;
     let verdict = match &answer.response {
         Response::Done(Done::Put { version, created }) => v1::put_reply::Verdict::Done(v1::PutDone {
             version: *version,
             created: *created,
         }),
-        Response::Refused(refusal) => v1::put_reply::Verdict::Refused(encode::refusal(refusal, 1)),
+        Response::Refused(refusal) => v1::put_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
         Response::Done(other) => return Err(unexpected(other)),
     };
@@ -54,7 +55,7 @@ pub(super) async fn delete(call: &Call<'_>, request: v1::DeleteRequest) -> Resul
         guard: decode::guard(request.guard)?,
     };
     let (group, answer) = call
-        .submit(&namespace, request.request, command, request.timeout_ms)
+        .submit(&namespace, request.request, command, call.deadline(request.timeout_ms))
         .await?;
     let verdict = match &answer.response {
         Response::Done(Done::Deleted { removed }) => {
@@ -64,7 +65,7 @@ pub(super) async fn delete(call: &Call<'_>, request: v1::DeleteRequest) -> Resul
             });
             v1::delete_reply::Verdict::Done(v1::DeleteDone { removed })
         }
-        Response::Refused(refusal) => v1::delete_reply::Verdict::Refused(encode::refusal(refusal, 1)),
+        Response::Refused(refusal) => v1::delete_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
         Response::Done(other) => return Err(unexpected(other)),
     };
@@ -77,6 +78,13 @@ pub(super) async fn delete(call: &Call<'_>, request: v1::DeleteRequest) -> Resul
 }
 
 pub(super) async fn touch(call: &Call<'_>, request: v1::TouchRequest) -> Result<v1::TouchReply, WireError> {
+    if request.request.is_some() {
+        // Its result is not remembered, so an identity would promise what is not kept.
+        return Err(WireError::invalid(
+            "request",
+            "left out with a touch, which is safe to send again as new work",
+        ));
+    }
     let cache = decode::cache(request.scope.as_ref(), &request.cache)?;
     let namespace = cache.namespace.clone();
     let command = Command::Touch {
@@ -86,14 +94,14 @@ pub(super) async fn touch(call: &Call<'_>, request: v1::TouchRequest) -> Result<
         guard: decode::guard(request.guard)?,
     };
     let (group, answer) = call
-        .submit(&namespace, request.request, command, request.timeout_ms)
+        .submit(&namespace, None, command, call.deadline(request.timeout_ms))
         .await?;
     let verdict = match &answer.response {
         Response::Done(Done::Touched { version, created }) => v1::touch_reply::Verdict::Done(v1::TouchDone {
             version: *version,
             created: *created,
         }),
-        Response::Refused(refusal) => v1::touch_reply::Verdict::Refused(encode::refusal(refusal, 1)),
+        Response::Refused(refusal) => v1::touch_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
         Response::Done(other) => return Err(unexpected(other)),
     };
@@ -112,7 +120,9 @@ pub(super) async fn get(call: &Call<'_>, request: v1::GetRequest) -> Result<v1::
         key: decode::key(request.key)?,
     };
     let reading = reading(request.stale, request.min_revision);
-    let (group, read) = call.query(&namespace, &query, reading, request.timeout_ms).await?;
+    let (group, read) = call
+        .query(&namespace, &query, reading, call.deadline(request.timeout_ms))
+        .await?;
     let Found::Key(key) = &read.found else {
         return Err(of_service(unexpected_find(&read.found)));
     };
@@ -133,7 +143,9 @@ pub(super) async fn list(call: &Call<'_>, request: v1::ListRequest) -> Result<v1
         limit: decode::page(request.limit),
     };
     let reading = reading(request.stale, request.min_revision);
-    let (group, read) = call.query(&namespace, &query, reading, request.timeout_ms).await?;
+    let (group, read) = call
+        .query(&namespace, &query, reading, call.deadline(request.timeout_ms))
+        .await?;
     let header = encode::header_of_read(group, &read);
     let Found::Keys { keys, more } = read.found else {
         return Err(of_service(unexpected_find(&read.found)));

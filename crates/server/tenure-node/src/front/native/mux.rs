@@ -3,10 +3,12 @@
 //! One task a connection reads frames and works on all requests of that connection. A client that does not read its
 //! answers stops only its own task: the channel to it is bounded, and so is what it may have under way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tenure_api::limits::STREAM_REQUESTS_MAX;
 use tenure_api::v1::client_frame::Body as Ask;
 use tenure_api::v1::server_frame::Body as Reply;
 use tenure_api::v1::{self, ClientFrame, ServerFrame, WatchEnd, WireError};
@@ -20,12 +22,13 @@ use super::watch;
 use crate::admission::RETRY_AFTER;
 use crate::service::Service;
 
-/// Requests that one stream may have under way; more are answered `overloaded`. Keep-alives have a share of their
-/// own, so that a busy client does not starve its sessions.
-const REQUESTS_MAX: usize = 4_096;
+/// Keep-alives that one stream may have under way. They have a share of their own beside the requests, so that a busy
+/// client does not starve its sessions.
 const KEEP_ALIVES_MAX: usize = 64;
 /// Watches of one stream.
 const WATCHES_MAX: usize = 1_024;
+/// How long a client may take to say hello.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Answers that wait to be written to one stream.
 const ANSWERS_MAX: usize = 256;
 
@@ -50,16 +53,18 @@ impl v1::mux_server::Mux for Mux {
 
     async fn connect(&self, request: Request<Streaming<ClientFrame>>) -> Result<Response<Self::ConnectStream>, Status> {
         let (answers, stream) = mpsc::channel(ANSWERS_MAX);
+        let (ended, ended_receiver) = mpsc::channel(WATCHES_MAX);
         let connection = Connection {
             service: self.service.clone(),
             answers,
+            in_use: BTreeSet::new(),
             watches: BTreeMap::new(),
+            ended,
+            requests: 0,
+            keep_alives: 0,
         };
-        let frames = request.into_inner();
-        self.service
-            .runtime()
-            .tasks
-            .spawn("stream", Box::pin(connection.run(frames)));
+        let work = connection.run(request.into_inner(), ended_receiver);
+        self.service.runtime().tasks.spawn("stream", Box::pin(work));
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 }
@@ -67,67 +72,50 @@ impl v1::mux_server::Mux for Mux {
 struct Connection {
     service: Service,
     answers: mpsc::Sender<Result<ServerFrame, Status>>,
+    /// Ids of requests and watches that are not finished.
+    in_use: BTreeSet<u64>,
     watches: BTreeMap<u64, TaskHandle>,
+    /// Watches that ended by themselves say so here.
+    ended: mpsc::Sender<u64>,
+    requests: usize,
+    keep_alives: usize,
 }
 
 impl Connection {
     /// Works until the client goes, or until the node stops and what was under way is answered.
-    async fn run(mut self, mut frames: Streaming<ClientFrame>) {
+    async fn run(mut self, mut frames: Streaming<ClientFrame>, mut ended: mpsc::Receiver<u64>) {
         let service = self.service.clone();
+        if self.greet(&mut frames).await.is_none() {
+            return;
+        }
         let mut work: Work<'_> = FuturesUnordered::new();
-        let (mut requests, mut keep_alives) = (0, 0);
         let mut stopping = std::pin::pin!(service.stopping());
         let mut draining = false;
         loop {
-            tokio::select! {
+            let answered = tokio::select! {
                 Some((id, is_keep_alive, answer)) = work.next(), if !work.is_empty() => {
-                    if is_keep_alive { keep_alives -= 1 } else { requests -= 1 }
-                    let body = answer.unwrap_or_else(Reply::Error);
-                    if self.answer(id, body).await.is_err() {
-                        break;
-                    }
+                    self.finish(id, is_keep_alive);
+                    self.answer(id, answer.unwrap_or_else(Reply::Error)).await
+                }
+                Some(id) = ended.recv() => {
+                    self.watches.remove(&id);
+                    self.in_use.remove(&id);
+                    Ok(())
                 }
                 frame = frames.message(), if !draining => {
-                    let Ok(Some(ClientFrame { id, timeout_ms, body })) = frame else { break };
-                    let full = match &body {
-                        Some(Ask::KeepAlive(_)) => keep_alives >= KEEP_ALIVES_MAX,
-                        Some(Ask::Watch(_) | Ask::Cancel(_)) | None => false,
-                        Some(_) => requests >= REQUESTS_MAX,
-                    };
-                    let refused = match body {
-                        _ if full => Some(overloaded()),
-                        None => Some(WireError::invalid("body", "a request that this node does not know")),
-                        Some(Ask::Watch(request)) => self.begin_watch(id, timeout_ms, request),
-                        Some(Ask::Cancel(_)) => {
-                            self.cancel(id);
-                            None
-                        }
-                        Some(ask) => {
-                            let is_keep_alive = matches!(ask, Ask::KeepAlive(_));
-                            if is_keep_alive { keep_alives += 1 } else { requests += 1 }
-                            let service = &service;
-                            work.push(Box::pin(async move {
-                                let call = Call { service, timeout_ms };
-                                (id, is_keep_alive, handle(&call, ask).await)
-                            }));
-                            None
-                        }
-                    };
-                    if let Some(error) = refused
-                        && self.answer(id, Reply::Error(error)).await.is_err()
-                    {
-                        break;
+                    let Ok(Some(frame)) = frame else { break };
+                    let id = frame.id;
+                    match self.take(frame, &service, &mut work) {
+                        Ok(()) => Ok(()),
+                        Err(error) => self.answer(id, Reply::Error(error)).await,
                     }
                 }
                 () = &mut stopping, if !draining => {
                     draining = true;
-                    if self.answer(0, Reply::Drain(v1::Drain::default())).await.is_err() {
-                        break;
-                    }
+                    self.answer(0, Reply::Drain(v1::Drain::default())).await
                 }
-                else => break,
-            }
-            if draining && work.is_empty() {
+            };
+            if answered.is_err() || (draining && work.is_empty()) {
                 break;
             }
         }
@@ -136,37 +124,102 @@ impl Connection {
         }
     }
 
+    /// Answers the hello, before which nothing is worked on. `None`: the stream is over, since no hello came or it was
+    /// refused; whoever came to the wrong cluster has then done nothing here.
+    async fn greet(&self, frames: &mut Streaming<ClientFrame>) -> Option<()> {
+        let first = tokio::time::timeout(HELLO_TIMEOUT, frames.message()).await.ok()?;
+        let ClientFrame { id, timeout_ms, body } = first.ok()??;
+        let Some(ask @ Ask::Hello(_)) = body else {
+            let error = WireError::invalid("body", "a stream begins with a hello");
+            let _ = self.answer(id, Reply::Error(error)).await;
+            return None;
+        };
+        let call = Call {
+            service: &self.service,
+            timeout_ms,
+        };
+        match handle(&call, ask).await {
+            Ok(reply) => self.answer(id, reply).await.ok(),
+            Err(error) => {
+                let _ = self.answer(id, Reply::Error(error)).await;
+                None
+            }
+        }
+    }
+
+    /// Begins what a frame asks for.
+    fn take<'a>(&mut self, frame: ClientFrame, service: &'a Service, work: &mut Work<'a>) -> Result<(), WireError> {
+        let ClientFrame { id, timeout_ms, body } = frame;
+        let body = body.ok_or_else(|| WireError::invalid("body", "a request that this node does not know"))?;
+        if matches!(body, Ask::Cancel(_)) {
+            self.cancel(id);
+            return Ok(());
+        }
+        if id == 0 || self.in_use.contains(&id) {
+            return Err(WireError::invalid(
+                "id",
+                "from 1, and not that of a request or watch under way",
+            ));
+        }
+        match body {
+            Ask::Watch(request) => self.begin_watch(id, timeout_ms, request)?,
+            ask => {
+                let is_keep_alive = matches!(ask, Ask::KeepAlive(_));
+                let (count, max) = match is_keep_alive {
+                    true => (&mut self.keep_alives, KEEP_ALIVES_MAX),
+                    false => (&mut self.requests, STREAM_REQUESTS_MAX),
+                };
+                if *count >= max {
+                    return Err(overloaded());
+                }
+                *count += 1;
+                work.push(Box::pin(async move {
+                    let call = Call { service, timeout_ms };
+                    (id, is_keep_alive, handle(&call, ask).await)
+                }));
+            }
+        }
+        self.in_use.insert(id);
+        Ok(())
+    }
+
+    fn finish(&mut self, id: u64, is_keep_alive: bool) {
+        self.in_use.remove(&id);
+        match is_keep_alive {
+            true => self.keep_alives -= 1,
+            false => self.requests -= 1,
+        }
+    }
+
     async fn answer(&self, id: u64, body: Reply) -> Result<(), ()> {
         let frame = ServerFrame { id, body: Some(body) };
         self.answers.send(Ok(frame)).await.map_err(|_| ())
     }
 
-    fn begin_watch(&mut self, id: u64, timeout_ms: u64, request: v1::WatchRequest) -> Option<WireError> {
-        if self.watches.contains_key(&id) {
-            return Some(WireError::invalid("id", "a watch of this stream has it"));
-        }
+    fn begin_watch(&mut self, id: u64, timeout_ms: u64, request: v1::WatchRequest) -> Result<(), WireError> {
         if self.watches.len() >= WATCHES_MAX {
-            return Some(WireError::limit("watches of a stream", WATCHES_MAX as u64));
+            return Err(WireError::limit("watches of a stream", WATCHES_MAX as u64));
         }
-        let (service, answers) = (self.service.clone(), self.answers.clone());
+        let (service, answers, ended) = (self.service.clone(), self.answers.clone(), self.ended.clone());
         let task = self.service.runtime().tasks.spawn(
             "watch",
             Box::pin(async move {
-                let error = tell(&service, timeout_ms, request, id, &answers).await;
-                if let Some(error) = error {
+                if let Some(error) = tell(&service, timeout_ms, request, id, &answers).await {
                     let body = Some(Reply::WatchEnded(WatchEnd { error: Some(error) }));
                     // If the client is gone, nobody is left to be told.
                     let _ = answers.send(Ok(ServerFrame { id, body })).await;
                 }
+                let _ = ended.send(id).await;
             }),
         );
         self.watches.insert(id, task);
-        None
+        Ok(())
     }
 
     fn cancel(&mut self, id: u64) {
         if let Some(watch) = self.watches.remove(&id) {
             watch.abort();
+            self.in_use.remove(&id);
         }
     }
 }

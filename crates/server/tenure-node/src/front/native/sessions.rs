@@ -1,5 +1,7 @@
 //! Sessions: open, keep alive, close, acknowledge, look at.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use tenure_api::limits::KEEP_ALIVE_SESSIONS_MAX;
 use tenure_api::v1::{self, WireError};
@@ -13,6 +15,9 @@ use super::handler::{Call, unexpected};
 use super::{decode, encode};
 use crate::service::{Read, Reading, unexpected as unexpected_find};
 
+/// How long a renewal is waited for. A client tries again sooner than that.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+
 pub(super) async fn open(call: &Call<'_>, request: v1::OpenSessionRequest) -> Result<v1::OpenSessionReply, WireError> {
     let namespace = decode::namespace(request.scope.as_ref())?;
     let command = Command::OpenSession {
@@ -23,11 +28,9 @@ pub(super) async fn open(call: &Call<'_>, request: v1::OpenSessionRequest) -> Re
         namespace: namespace.clone(),
     };
     // A session is the first thing that many clients make in a namespace.
-    call.service
-        .make_home(&namespace, call.deadline(request.timeout_ms))
-        .await
-        .map_err(of_service)?;
-    let (group, answer) = call.submit(&namespace, None, command, request.timeout_ms).await?;
+    let deadline = call.deadline(request.timeout_ms);
+    call.service.make_home(&namespace, deadline).await.map_err(of_service)?;
+    let (group, answer) = call.submit(&namespace, None, command, deadline).await?;
     let (id, secret, ttl) = match &answer.response {
         Response::Done(Done::SessionOpened { id, secret, ttl }) => (*id, *secret, *ttl),
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
@@ -85,7 +88,17 @@ async fn keep_one_alive(call: &Call<'_>, asked: v1::SessionInGroup) -> (v1::Kept
     use v1::kept_alive::{Renewed, Result as Kept};
     let group = GroupId(asked.group);
     let answer = match decode::required_session("session", asked.session.as_ref()) {
-        Ok(session) => call.service.keep_alive(group, session).await.map_err(of_service),
+        Ok(session) => {
+            // Bounded for each, so that a group that stands still does not hold up the answers of the others.
+            let limit = call
+                .deadline(0)
+                .saturating_sub(call.service.now())
+                .min(KEEP_ALIVE_TIMEOUT);
+            match tokio::time::timeout(limit, call.service.keep_alive(group, session)).await {
+                Ok(answer) => answer.map_err(of_service),
+                Err(_) => Err(WireError::quorum_timeout()),
+            }
+        }
         Err(error) => Err(error),
     };
     let session = asked.session.map_or(0, |session| session.id);
@@ -142,7 +155,7 @@ pub(super) async fn close(
     };
     let command = Command::CloseSession { session: id, secret };
     let (group, answer) = call
-        .submit(&namespace, request.request, command, request.timeout_ms)
+        .submit(&namespace, request.request, command, call.deadline(request.timeout_ms))
         .await?;
     match &answer.response {
         Response::Done(Done::SessionClosed { revision, removed }) => Ok(v1::CloseSessionReply {
@@ -166,7 +179,9 @@ pub(super) async fn acknowledge(
         session: decode::required_session("session", request.session.as_ref())?,
         acknowledged: decode::acknowledged(request.below, request.also)?,
     };
-    let (group, answer) = call.submit(&namespace, None, command, request.timeout_ms).await?;
+    let (group, answer) = call
+        .submit(&namespace, None, command, call.deadline(request.timeout_ms))
+        .await?;
     match &answer.response {
         Response::Failed(failure) => Err(of_failure(failure.clone())),
         _ => Ok(v1::AcknowledgeReply {
@@ -195,7 +210,12 @@ pub(super) async fn list(
         limit: decode::page(request.limit),
     };
     let (group, read) = call
-        .query(&namespace, &query, Reading::Linearizable, request.timeout_ms)
+        .query(
+            &namespace,
+            &query,
+            Reading::Linearizable,
+            call.deadline(request.timeout_ms),
+        )
         .await?;
     let header = encode::header_of_read(group, &read);
     let Found::Sessions { sessions, more } = &read.found else {
@@ -220,7 +240,12 @@ async fn view(
 ) -> Result<(GroupId, Read, SessionView), WireError> {
     let namespace = decode::namespace(scope)?;
     let (group, read) = call
-        .query(&namespace, &Query::Session(id), Reading::Linearizable, timeout_ms)
+        .query(
+            &namespace,
+            &Query::Session(id),
+            Reading::Linearizable,
+            call.deadline(timeout_ms),
+        )
         .await?;
     match &read.found {
         Found::Session(Some(view)) if view.namespace == namespace => {

@@ -1,3 +1,5 @@
+//! What a kill, a power loss, a failed sync and a full disk leave of a file.
+
 use std::path::Path;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Which indexes a group takes, where its entries lie, and what is flushed and may leave memory.
+
 use super::*;
 
 fn bytes(text: &str) -> Bytes {

@@ -1,3 +1,5 @@
+//! Batches are read back as they were built, and anything else is no batch.
+
 use super::*;
 
 const SEED: u32 = 77;

@@ -1,18 +1,62 @@
-//! A watch that comes back too late is told so, with where to go on; then the state and what follows are enough.
+//! What a watch tells: steps as a whole, and where to go on for one that comes back too late.
 
 use std::time::Duration;
 
-use tenure_client::{Cache, WatchEnd, WatchItem};
+use tenure_client::{Cache, ErrorCode, WatchEnd, WatchItem, WireError};
 use tenure_testkit::check::{self, Held, State};
-use tenure_testkit::{Event, EventKind, eventually};
+use tenure_testkit::{Event, EventKind, wait_unchanged};
 use tokio::task::JoinSet;
 
 use crate::support::{CACHE, SOON, Site, client};
 
+/// What one session owns.
+const OWNED: usize = 200;
+const SESSIONS: usize = 25;
 /// Large values fill the feed fast.
 const VALUE_BYTES: usize = 900 << 10;
 const WRITERS: usize = 4;
 const WRITES: usize = 28;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn all_that_goes_with_a_session_is_told_as_one_step() {
+    let site = Site::start().await;
+    let ttl = Duration::from_secs(60);
+    let mut watch = client(&site.node.endpoint())
+        .await
+        .cache(CACHE)
+        .watch()
+        .from(1)
+        .await
+        .expect("the watch begins");
+    for number in 0..SESSIONS {
+        let session = site.client.open_session(ttl).await.expect("the node answers");
+        let mut writers = JoinSet::new();
+        for key in 0..OWNED {
+            let put = site.cache.put(format!("{number}-{key}"), "owned").owner(&session);
+            writers.spawn(async move { put.await.expect("the node answers").is_done() });
+        }
+        assert!(writers.join_all().await.into_iter().all(|done| done));
+        let closed = site
+            .client
+            .close_session(session.key())
+            .await
+            .expect("the node answers");
+        assert_eq!(closed.removed, OWNED as u64);
+        let end = tokio::time::timeout(SOON, async {
+            loop {
+                match watch.next().await.expect("a watch without end") {
+                    Ok(WatchItem::Changes { revision, changes }) if revision == closed.revision => return changes,
+                    Ok(WatchItem::Changes { revision, .. }) => assert!(revision < closed.revision),
+                    Ok(_) => {}
+                    Err(end) => panic!("the watch ended: {end}"),
+                }
+            }
+        });
+        let changes = end.await.expect("the end is told soon");
+        assert_eq!(changes.len(), OWNED, "session {number}: its end is told in parts");
+    }
+    println!("{SESSIONS} sessions with {OWNED} keys each, the end of each told as one step");
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_watch_from_before_the_feed_is_told_where_to_go_on_and_list_and_watch_give_the_state() {
@@ -22,12 +66,19 @@ async fn a_watch_from_before_the_feed_is_told_where_to_go_on_and_list_and_watch_
     // From here on this one sees everything, and says what is right.
     let witness = collect(client(&site.node.endpoint()).await.cache(CACHE), first);
     fill(&site.cache).await;
-    let compacted = wait_for_compaction(&site.cache, first).await;
-    assert!(compacted > first);
+    let still = Duration::from_millis(500);
+    let told = wait_unchanged("the feed's beginning", still, SOON, async || {
+        compacted(&site.cache, first).await
+    })
+    .await;
+    let oldest_kept = told.expect("more was written than the feed keeps");
+    assert!(oldest_kept > first);
+    assert_eq!(compacted(&site.cache, oldest_kept - 1).await, Some(oldest_kept));
+    assert_eq!(compacted(&site.cache, oldest_kept).await, None);
 
     let (state, revision) = list(&site.cache).await;
     let follower = collect(client(&site.node.endpoint()).await.cache(CACHE), revision + 1);
-    let oldest = collect(client(&site.node.endpoint()).await.cache(CACHE), compacted);
+    let oldest = collect(client(&site.node.endpoint()).await.cache(CACHE), oldest_kept);
     for number in 0..50 {
         let key = format!("small-{}", number % 7);
         let put = site
@@ -46,21 +97,17 @@ async fn a_watch_from_before_the_feed_is_told_where_to_go_on_and_list_and_watch_
 
     let now = list(&site.cache).await.0;
     assert_eq!(check::replay(&state, &follower), now, "list and watch give the state");
-    for (events, from) in [(&follower, revision + 1), (&oldest, compacted)] {
+    for (events, from) in [(&follower, revision + 1), (&oldest, oldest_kept)] {
         if let Err(violation) = check::watches_agree(&witness, events, from, end) {
             panic!("{violation}");
         }
     }
-    assert_eq!(
-        oldest.first().map(|event| event.revision),
-        Some(compacted),
-        "nothing is missing where it begins"
-    );
     println!(
-        "from {first}: compacted, resume from {compacted}; {} changes from there, {} witnessed",
+        "from {first}: compacted, resume from {oldest_kept}; {} changes from there, {} witnessed",
         oldest.len(),
         witness.len()
     );
+    assert!(oldest.len() > follower.len(), "it began before the list");
 }
 
 /// Writes more than the feed keeps.
@@ -82,25 +129,12 @@ async fn fill(cache: &Cache) {
     writers.join_all().await;
 }
 
-/// Watches from a revision until that is not kept any more.
-async fn wait_for_compaction(cache: &Cache, from: u64) -> u64 {
-    let mut resume_from = 0;
-    eventually("the feed begins later", SOON, async || {
-        let mut watch = match cache.watch().from(from).await {
-            Ok(watch) => watch,
-            Err(error) => panic!("the watch did not begin: {error}"),
-        };
-        match tokio::time::timeout(Duration::from_secs(5), watch.next()).await {
-            Ok(Some(Err(WatchEnd::Compacted { resume_from: oldest }))) => {
-                resume_from = oldest;
-                true
-            }
-            Ok(Some(Err(end))) => panic!("the watch ended: {end}"),
-            Ok(Some(Ok(_)) | None) | Err(_) => false,
-        }
-    })
-    .await;
-    resume_from
+/// Where a watch from this revision is told to go on, if it is not kept any more.
+async fn compacted(cache: &Cache, from: u64) -> Option<u64> {
+    let error = cache.watch().from(from).await.err()?;
+    assert_eq!(error.code(), ErrorCode::Compacted, "{error}");
+    let told = error.server().and_then(WireError::resume_from);
+    Some(told.expect("compacted says where to go on"))
 }
 
 /// Follows until the end is written. Large values are cut down to their first bytes.

@@ -255,7 +255,12 @@ fn open_log(
         }),
         ..LogOptions::default()
     };
-    Ok(Log::open(folder.disk().clone(), &folder.log_dir(), options, runtime.log_writer())?)
+    Ok(Log::open(
+        folder.disk().clone(),
+        &folder.log_dir(),
+        options,
+        runtime.log_writer(),
+    )?)
 }
 
 /// Hands on what the groups tell: to those who watch, and to the process when the node can go on no more.

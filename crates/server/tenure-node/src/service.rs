@@ -323,7 +323,11 @@ impl Service {
     /// Waits, bounded, until this replica has applied what the caller has seen elsewhere.
     async fn wait_for_revision(&self, group: GroupId, asked: u64, deadline: Duration) -> Result<(), ServiceError> {
         let limit = deadline.saturating_sub(self.now()).min(BEHIND_WAIT_MAX);
-        let waited = self.group(group)?.replica.wait_for_revision(Revision(asked), limit).await;
+        let waited = self
+            .group(group)?
+            .replica
+            .wait_for_revision(Revision(asked), limit)
+            .await;
         waited.map_err(|applied| ServiceError::Behind {
             applied: applied.0,
             asked,

@@ -3898,7 +3898,7 @@ pub mod client_frame {
         /// Cluster.Hello.
         #[prost(message, tag = "13")]
         Hello(super::HelloRequest),
-        /// Ends the watch, or the wait for the answer, of the frame with this frame's id.
+        /// Ends the watch that has this frame's id.
         #[prost(message, tag = "14")]
         Cancel(super::Cancel),
         /// Sessions.Get.
@@ -3930,8 +3930,8 @@ pub mod client_frame {
         ListTenants(super::ListTenantsRequest),
     }
 }
-/// Ends a watch, which is answered with `watch_ended`, or the wait for an answer: the request itself may be applied all
-/// the same, and its answer may still come. For an id that is not in use it does nothing.
+/// Ends a watch, which is answered with `watch_ended`. A request goes on all the same, and its answer comes. For an id that
+/// is not in use it does nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cancel {}
 /// An answer.

@@ -155,7 +155,7 @@ fn beyond_loopback_it_wants_the_word_insecure() {
         .arg(&data);
     let ran = binary::run(&mut command, b"");
     assert_eq!(ran.status, 2);
-    assert!(message(&ran).contains("say --insecure"), "{ran:?}");
+    assert!(message(&ran).contains("with --insecure"), "{ran:?}");
     assert!(!data.exists(), "nothing is made under wrong settings");
     let ran = refused(&data, "0.0.0.0:0");
     assert_eq!(ran.status, 2);

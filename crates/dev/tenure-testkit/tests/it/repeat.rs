@@ -1,17 +1,20 @@
 //! The answer to a write is lost together with the node; asking again finds it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_api::ErrorCode;
 use tenure_api::v1::{self, delete_reply, guard, put_reply};
-use tenure_client::{Guard, Verdict};
-use tenure_testkit::{Direction, Proxy, eventually, eventually_some};
+use tenure_client::{Cache, Guard, Verdict, Written};
+use tenure_testkit::{Direction, Proxy, eventually, eventually_some, wait_unchanged};
 
 use crate::support::{CACHE, SOON, Site, client};
 use crate::wire::{Wire, delete, guard, numbered, put};
 
 const ROUNDS: usize = 200;
 const LANES: usize = 4;
+/// Nothing more is on its way if nothing has come for so long.
+const QUIET: Duration = Duration::from_millis(60);
 /// A session that outlives a round.
 const LONG_TTL_MS: u64 = 60_000;
 /// The shortest session there is: it ends within a round.
@@ -102,8 +105,8 @@ async fn play(site: &mut Site, proxy: &Proxy, number: u64, round: Round) {
     .await;
     assert!(!first.is_finished(), "the answer was lost");
     site.node.kill();
-    proxy.pass();
     assert!(first.await.expect("no panic").is_err(), "the answer was lost for good");
+    proxy.pass();
     site.node.restart();
 
     let direct = Wire::connect(&site.node.endpoint()).await;
@@ -219,13 +222,17 @@ async fn the_client_library_gives_the_first_answer_to_a_conditional_write_whose_
                 Guard::Created(before.done().expect("it has no guard").created)
             }
         };
+        let lost_before = proxy.swallowed_bytes(Direction::Replies);
         proxy.swallow(Direction::Replies);
-        let call = tokio::spawn(async_put(behind.clone(), key.clone(), guard));
+        let call = tokio::spawn(put_once(behind.clone(), key.clone(), guard));
         let seen = eventually_some("the write takes effect", SOON, async || {
             let entry = site.cache.get(&key).await.expect("the node answers")?;
             (entry.value == "after").then_some(entry)
         })
         .await;
+        // It may take effect a moment before its reply is on the way.
+        let lost = async || proxy.swallowed_bytes(Direction::Replies);
+        assert!(wait_unchanged("lost replies", QUIET, SOON, lost).await > lost_before);
         if number % 4 == 0 {
             site.node.kill();
             site.node.restart();
@@ -239,7 +246,7 @@ async fn the_client_library_gives_the_first_answer_to_a_conditional_write_whose_
     println!("{rounds} conditional writes whose reply was lost, a quarter of them with their node");
 }
 
-async fn async_put(cache: tenure_client::Cache, key: String, guard: Guard) -> tenure_client::Written {
+async fn put_once(cache: Cache, key: String, guard: Guard) -> Written {
     match cache.put(&key, "after").guard(guard).await {
         Ok(Verdict::Done(written)) => written,
         other => panic!("{key}: the write took effect, and the client was told {other:?}"),

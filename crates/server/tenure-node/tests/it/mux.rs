@@ -128,6 +128,14 @@ async fn a_watch_and_requests_share_a_stream_and_a_cancelled_watch_tells_nothing
         }
     }
     stream.send(1, Ask::Cancel(v1::Cancel {})).await;
+    let ended = stream.next().await.expect("the stream goes on");
+    assert!(matches!(
+        ended,
+        ServerFrame {
+            id: 1,
+            body: Some(Reply::WatchEnded(v1::WatchEnd { error: None }))
+        }
+    ));
     for id in 3..=50 {
         stream.send(id, put(id)).await;
         let frame = stream.next().await.expect("the stream goes on");

@@ -124,6 +124,7 @@ fn check_busy(life: &Life) {
         home.asked.len(),
         home.kept.len(),
     );
+    println!("{facts}");
     assert!(
         syncs > 5
             && life.copies.len() > 30

@@ -59,6 +59,7 @@ impl v1::mux_server::Mux for Mux {
             answers,
             in_use: BTreeSet::new(),
             watches: BTreeMap::new(),
+            watches_begun: 0,
             ended,
             requests: 0,
             keep_alives: 0,
@@ -74,16 +75,24 @@ struct Connection {
     answers: mpsc::Sender<Result<ServerFrame, Status>>,
     /// Ids of requests and watches that are not finished.
     in_use: BTreeSet<u64>,
-    watches: BTreeMap<u64, TaskHandle>,
-    /// Watches that ended by themselves say so here.
-    ended: mpsc::Sender<u64>,
+    watches: BTreeMap<u64, BegunWatch>,
+    watches_begun: u64,
+    /// Watches that ended by themselves say so here, by id and number.
+    ended: mpsc::Sender<(u64, u64)>,
     requests: usize,
     keep_alives: usize,
 }
 
+/// A watch under way.
+struct BegunWatch {
+    /// Tells it from an earlier one of the same id.
+    number: u64,
+    task: TaskHandle,
+}
+
 impl Connection {
     /// Works until the client goes, or until the node stops and what was under way is answered.
-    async fn run(mut self, mut frames: Streaming<ClientFrame>, mut ended: mpsc::Receiver<u64>) {
+    async fn run(mut self, mut frames: Streaming<ClientFrame>, mut ended: mpsc::Receiver<(u64, u64)>) {
         let service = self.service.clone();
         if self.greet(&mut frames).await.is_none() {
             return;
@@ -97,16 +106,19 @@ impl Connection {
                     self.finish(id, is_keep_alive);
                     self.answer(id, answer.unwrap_or_else(Reply::Error)).await
                 }
-                Some(id) = ended.recv() => {
-                    self.watches.remove(&id);
-                    self.in_use.remove(&id);
+                Some((id, number)) = ended.recv() => {
+                    // Unless it was cancelled meanwhile and its id given to another.
+                    if self.watches.get(&id).is_some_and(|watch| watch.number == number) {
+                        self.cancel(id);
+                    }
                     Ok(())
                 }
                 frame = frames.message(), if !draining => {
                     let Ok(Some(frame)) = frame else { break };
                     let id = frame.id;
                     match self.take(frame, &service, &mut work) {
-                        Ok(()) => Ok(()),
+                        Ok(None) => Ok(()),
+                        Ok(Some(reply)) => self.answer(id, reply).await,
                         Err(error) => self.answer(id, Reply::Error(error)).await,
                     }
                 }
@@ -120,7 +132,7 @@ impl Connection {
             }
         }
         for watch in self.watches.values() {
-            watch.abort();
+            watch.task.abort();
         }
     }
 
@@ -147,13 +159,17 @@ impl Connection {
         }
     }
 
-    /// Begins what a frame asks for.
-    fn take<'a>(&mut self, frame: ClientFrame, service: &'a Service, work: &mut Work<'a>) -> Result<(), WireError> {
+    /// Begins what a frame asks for, and returns what is answered at once.
+    fn take<'a>(
+        &mut self,
+        frame: ClientFrame,
+        service: &'a Service,
+        work: &mut Work<'a>,
+    ) -> Result<Option<Reply>, WireError> {
         let ClientFrame { id, timeout_ms, body } = frame;
         let body = body.ok_or_else(|| WireError::invalid("body", "a request that this node does not know"))?;
         if matches!(body, Ask::Cancel(_)) {
-            self.cancel(id);
-            return Ok(());
+            return Ok(self.cancel(id).then(|| Reply::WatchEnded(WatchEnd::default())));
         }
         if id == 0 || self.in_use.contains(&id) {
             return Err(WireError::invalid(
@@ -180,7 +196,7 @@ impl Connection {
             }
         }
         self.in_use.insert(id);
-        Ok(())
+        Ok(None)
     }
 
     fn finish(&mut self, id: u64, is_keep_alive: bool) {
@@ -201,6 +217,8 @@ impl Connection {
             return Err(WireError::limit("watches of a stream", WATCHES_MAX as u64));
         }
         let (service, answers, ended) = (self.service.clone(), self.answers.clone(), self.ended.clone());
+        self.watches_begun += 1;
+        let number = self.watches_begun;
         let task = self.service.runtime().tasks.spawn(
             "watch",
             Box::pin(async move {
@@ -209,18 +227,21 @@ impl Connection {
                     // If the client is gone, nobody is left to be told.
                     let _ = answers.send(Ok(ServerFrame { id, body })).await;
                 }
-                let _ = ended.send(id).await;
+                let _ = ended.send((id, number)).await;
             }),
         );
-        self.watches.insert(id, task);
+        self.watches.insert(id, BegunWatch { number, task });
         Ok(())
     }
 
-    fn cancel(&mut self, id: u64) {
-        if let Some(watch) = self.watches.remove(&id) {
-            watch.abort();
-            self.in_use.remove(&id);
-        }
+    /// Ends a watch, if there is one of this id.
+    fn cancel(&mut self, id: u64) -> bool {
+        let Some(watch) = self.watches.remove(&id) else {
+            return false;
+        };
+        watch.task.abort();
+        self.in_use.remove(&id);
+        true
     }
 }
 

@@ -162,7 +162,7 @@ impl Workload<'_> {
             session: SessionRef { id, secret },
             seq: 0,
             acknowledged_below: 1,
-            is_careful: self.random.below(3) > 0,
+            is_careful: self.random.below(2) == 0,
         });
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Workload<'_> {
     fn request(&mut self) -> Request {
         let kind = self.random.below(100);
         let key = match kind % 2 {
-            0 => format!("claim-{}", self.random.below(12)),
+            0 => format!("claim-{}", self.random.below(40)),
             _ => format!("key-{}", self.random.below(40)),
         };
         let key = Bytes::from(key);
@@ -222,7 +222,7 @@ impl Workload<'_> {
                 ttl: ttl.unwrap_or(Span::from_secs(5)),
                 guard: None,
             }),
-            88..96 => anonymous(Command::Delete {
+            88..98 => anonymous(Command::Delete {
                 cache: cache(),
                 key,
                 guard: None,

@@ -16,7 +16,7 @@ use tenure_core::ids::{GroupId, NodeId, Revision};
 use tenure_core::machine::GroupKind;
 use tenure_core::query::{Found, Query};
 use tenure_core::time::Timestamp;
-use tenure_replica::runtime::TaskHandle;
+use tenure_replica::runtime::{Listener, TaskHandle};
 use tenure_replica::{EffectSink, OpenError as ReplicaError, Replica, ReplicaOptions, Runtime};
 use tenure_storage::error::OpenError;
 use tenure_storage::layout::{DataDir, Identity as FolderIdentity};
@@ -142,25 +142,7 @@ impl Node {
             .await
             .map_err(|error| StartError::NotReady { why: error.to_string() })?;
 
-        let (open_sender, open) = watch::channel(0);
-        let router = native::routes(&service)
-            .into_axum_router()
-            .merge(http::routes(service.clone()))
-            .fallback(http::unknown);
-        let spawn = |name, task| runtime.tasks.spawn(name, task);
-        let tasks = vec![
-            spawn(
-                "listen",
-                Box::pin(listen::serve(
-                    listener,
-                    router,
-                    service.clone(),
-                    open_sender,
-                    config.connections_max,
-                )),
-            ),
-            spawn("revisions", Box::pin(cluster::keep_in_revisions(service.clone()))),
-        ];
+        let (tasks, open) = open_doors(listener, &service, config.connections_max);
         service.begin_serving();
         tracing::info!(%address, home_groups, "the node serves");
         Ok(Node {
@@ -221,6 +203,26 @@ impl fmt::Debug for Node {
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
+}
+
+/// Starts the long tasks of a node. Requests are refused until it serves.
+fn open_doors(
+    listener: Box<dyn Listener>,
+    service: &Service,
+    connections_max: usize,
+) -> (Vec<TaskHandle>, watch::Receiver<usize>) {
+    let (open_sender, open) = watch::channel(0);
+    let router = native::routes(service)
+        .into_axum_router()
+        .merge(http::routes(service.clone()))
+        .fallback(http::unknown);
+    let tasks = &service.runtime().tasks;
+    let listening = listen::serve(listener, router, service.clone(), open_sender, connections_max);
+    let started = vec![
+        tasks.spawn("listen", Box::pin(listening)),
+        tasks.spawn("revisions", Box::pin(cluster::keep_in_revisions(service.clone()))),
+    ];
+    (started, open)
 }
 
 /// Who the folder belongs to, and whether it is fresh: a fresh folder founds a cluster.

@@ -3,6 +3,7 @@
 //! Each proof starts the real binary and does something to it, to its clients or to the network between them. They
 //! run one at a time, print what they counted, and are bounded in time.
 
+mod compaction;
 mod expiry;
 mod folder;
 mod idle;

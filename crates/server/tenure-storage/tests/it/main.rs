@@ -1,6 +1,9 @@
 //! The crate seen from outside.
 
-#![expect(clippy::unwrap_used, reason = "a helper of a test that cannot go on may panic like the test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper of a test that cannot go on may panic like the test"
+)]
 
 mod feed_contract;
 mod layout;

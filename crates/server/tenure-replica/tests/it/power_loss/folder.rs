@@ -56,6 +56,10 @@ impl Folder {
         panic!("{} never stands still", root.display());
     }
 
+    pub(crate) fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
     /// Makes the files in an empty folder.
     pub(crate) fn write_to(&self, root: &Path) {
         for dir in &self.dirs {

@@ -17,7 +17,7 @@ use tenure_core::response::{Answer, Done, KeptAlive, Response};
 use tenure_core::time::Timestamp;
 use tenure_replica::{EffectSink, OpenError, PurgeLimits, Replica, ReplicaOptions, Runtime};
 use tenure_storage::disk::RecordingDisk;
-use tenure_storage::feed::Feed;
+use tenure_storage::feed::{Feed, FeedLimits};
 use tenure_storage::log::{GroupLog, Log, LogOptions};
 use tenure_storage::state::{DiskEngine, DiskOptions, GroupState, StateEngine};
 
@@ -71,6 +71,7 @@ pub(crate) struct Life {
     pub(crate) log: RecordingDisk,
     pub(crate) copies: Vec<Copied>,
     pub(crate) histories: [History; 2],
+    pub(crate) is_feed_trimmed: bool,
     lives: u64,
 }
 
@@ -92,6 +93,8 @@ pub(crate) struct Group {
     oracle: RefCell<Oracle>,
     /// Applies what came after the rows that were found.
     reopened: RefCell<Oracle>,
+    /// Nothing of its feed is ever trimmed.
+    is_feed_whole: bool,
 }
 
 /// What a group was found to be before it is opened.
@@ -101,6 +104,7 @@ struct Checked {
     history: History,
     oracle: Oracle,
     reopened: Oracle,
+    is_feed_whole: bool,
 }
 
 impl Left {
@@ -156,9 +160,10 @@ async fn live_in(left: Left, plan: &Plan, folder: &Path) -> Result<Life, Loss> {
     let log = log.map_err(|error| not_served(None, &error))?;
     let engine = DiskEngine::open(folder, plan.state).map_err(|error| not_served(None, &error))?;
     disk.copy_now(true);
+    let is_feed_whole = plan.state.feed == FeedLimits::default();
     let mut checked = Vec::new();
     for history in left.histories {
-        checked.push(check_left(history, &log, &engine)?);
+        checked.push(check_left(history, &log, &engine, is_feed_whole)?);
     }
     disk.copy_now(false);
     disk.watch(checked.iter().map(|checked| checked.state.clone()).collect());
@@ -179,10 +184,10 @@ async fn live_in(left: Left, plan: &Plan, folder: &Path) -> Result<Life, Loss> {
     for group in &node.groups {
         group.check_served()?;
     }
-    let copies = disk.copies();
     Ok(Life {
         log: recording,
-        copies,
+        copies: disk.copies(),
+        is_feed_trimmed: node.home().replica.feed().oldest() > Revision(1),
         histories: node.groups.map(|group| group.into_history()),
         lives: left.lives + 1,
     })
@@ -259,7 +264,7 @@ fn not_served(group: Option<GroupId>, error: &dyn std::error::Error) -> Loss {
 }
 
 /// Checks the log and the state of a group as they were found.
-fn check_left(mut history: History, log: &Log, engine: &DiskEngine) -> Result<Checked, Loss> {
+fn check_left(mut history: History, log: &Log, engine: &DiskEngine, is_feed_whole: bool) -> Result<Checked, Loss> {
     let (group, kind) = (history.group, history.kind);
     let log = log.group(group);
     let of_log = log.state();
@@ -289,7 +294,7 @@ fn check_left(mut history: History, log: &Log, engine: &DiskEngine) -> Result<Ch
             when: "found",
         });
     }
-    check_feed(group, state.feed(), &oracle)?;
+    check_feed(&history, state.feed(), &oracle, is_feed_whole)?;
     let mut reopened = Oracle::over(kind, rows, mark);
     oracle.apply_to(&history.entries, last);
     reopened.apply_to(&history.entries, last);
@@ -304,13 +309,18 @@ fn check_left(mut history: History, log: &Log, engine: &DiskEngine) -> Result<Ch
         history,
         oracle,
         reopened,
+        is_feed_whole,
     })
 }
 
 /// Checks that the feed says what the entries changed, from the oldest change that it keeps on.
-fn check_feed(group: GroupId, feed: &Feed, oracle: &Oracle) -> Result<(), Loss> {
+fn check_feed(history: &History, feed: &Feed, oracle: &Oracle, is_whole: bool) -> Result<(), Loss> {
+    let group = history.group;
     let wrong = |what: String| Loss::WrongFeed { group, what };
     let oldest = feed.oldest();
+    if is_whole && oldest != Revision(1) {
+        return Err(wrong(format!("it begins at {oldest}, and nothing was to be trimmed")));
+    }
     let mut changes: Vec<Change> = Vec::new();
     let mut next = oldest;
     loop {
@@ -347,6 +357,7 @@ impl Group {
             history,
             oracle,
             reopened,
+            is_feed_whole,
         } = checked;
         let id = history.group;
         let sink = Sink::over(recording);
@@ -366,6 +377,7 @@ impl Group {
             sink,
             oracle: RefCell::new(oracle),
             reopened: RefCell::new(reopened),
+            is_feed_whole,
         })
     }
 
@@ -446,14 +458,6 @@ impl Group {
         let index = self.state.applied().map(|mark| mark.index);
         oracle.apply_to(&self.history.borrow().entries, index);
         reopened.apply_to(&self.history.borrow().entries, index);
-        if oracle.index != index {
-            // The log has fewer entries than were applied.
-            return Err(Loss::StateAhead {
-                group,
-                mark: index.unwrap_or(0),
-                last: oracle.index,
-            });
-        }
         if !oracle.memory_matches() || !reopened.memory_matches() {
             return Err(Loss::WrongMemory { group, index });
         }
@@ -468,7 +472,8 @@ impl Group {
         self.check_told(&oracle)?;
         self.check_numbers()?;
         self.check_queries(&oracle)?;
-        check_feed(group, &self.replica.feed(), &oracle)
+        let is_whole = self.is_feed_whole;
+        check_feed(&self.history.borrow(), &self.replica.feed(), &oracle, is_whole)
     }
 
     fn check_told(&self, oracle: &Oracle) -> Result<(), Loss> {

@@ -10,6 +10,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,6 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 const STDERR_LINES_MAX: usize = 400;
 /// Lines of standard output that wait to be read.
 const STDOUT_LINES_MAX: usize = 1_024;
+/// How long the last lines of a child that has ended may take to be read.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
 /// How often an exit is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Where a program is that starts another one so that it ends with its parent.
@@ -31,6 +34,8 @@ pub struct ChildProcess {
     stdin: Option<ChildStdin>,
     stdout: mpsc::Receiver<String>,
     stderr: Arc<Mutex<VecDeque<String>>>,
+    /// Reads standard error until that is closed.
+    stderr_reader: JoinHandle<()>,
     status: Option<ExitStatus>,
 }
 
@@ -73,7 +78,7 @@ impl ChildProcess {
             child.stderr.take().expect("standard error is piped"),
             Arc::clone(&stderr),
         );
-        std::thread::spawn(move || {
+        let stderr_reader = std::thread::spawn(move || {
             for line in read_lines(errors) {
                 let mut kept = locked(&kept);
                 if kept.len() == STDERR_LINES_MAX {
@@ -88,6 +93,7 @@ impl ChildProcess {
             stdin,
             stdout,
             stderr,
+            stderr_reader,
             status: None,
         }
     }
@@ -116,8 +122,13 @@ impl ChildProcess {
         }
     }
 
-    /// The last lines of its standard error.
+    /// The last lines of its standard error; all of it once it has ended.
     pub fn stderr(&self) -> String {
+        let asked = Instant::now();
+        // Somebody whom it has started may still have its standard error.
+        while self.status.is_some() && !self.stderr_reader.is_finished() && asked.elapsed() < LAST_WORDS_WITHIN {
+            std::thread::sleep(LOOK_EVERY);
+        }
         let kept = locked(&self.stderr);
         kept.iter().fold(String::new(), |text, line| text + line + "\n")
     }

@@ -21,13 +21,13 @@ const OUTSIDE: &[&str] = &[
     concat!("..", "/shared"),
     concat!("/", "work/"),
     concat!("/", "home/"),
-    concat!("index.", "crates.io"),
-    concat!("static.", "crates.io"),
-    concat!("crates.io", "-index"),
-    concat!("proxy.", "golang.org"),
-    concat!("registry.", "npmjs.org"),
-    concat!("files.", "pythonhosted.org"),
-    concat!("deb.", "debian.org"),
+    concat!("index.crates", ".io"),
+    concat!("static.crates", ".io"),
+    concat!("crates", ".io-index"),
+    concat!("proxy.golang", ".org"),
+    concat!("registry.npmjs", ".org"),
+    concat!("files.pythonhosted", ".org"),
+    concat!("deb.debian", ".org"),
 ];
 
 /// Names of files that are read as text.

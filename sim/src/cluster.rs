@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_client::runtime::KeepAliveOn;
-use tenure_client::{Client, ClientRuntime};
+use tenure_client::{Client, ClientRuntime, RequestMode};
 use tenure_node::{Node, NodeConfig};
 use tenure_replica::Runtime;
 use tenure_storage::state::StateEngine;
@@ -20,6 +20,7 @@ use crate::ledger::Ledger;
 use crate::net::VirtualNetwork;
 use crate::plan::{CrashKind, Event, FaultKind};
 use crate::random::SeededRandom;
+use crate::records::Records;
 use crate::run::Planted;
 use crate::tasks::VirtualTasks;
 
@@ -41,6 +42,8 @@ pub(crate) struct World {
     pub(crate) journal: Journal,
     /// What clients were promised.
     pub(crate) ledger: Ledger,
+    /// What clients were promised of streams.
+    pub(crate) records: Records,
     /// The network of all machines.
     pub(crate) network: VirtualNetwork,
 }
@@ -53,6 +56,7 @@ impl World {
             planted,
             journal: Journal::default(),
             ledger: Ledger::default(),
+            records: Records::default(),
             network: VirtualNetwork::default(),
         })
     }
@@ -77,7 +81,7 @@ impl NodeMachine {
             disk: NodeDisk::new(world.planted == Some(Planted::LyingDisk)),
             chance: SeededRandom::of(world.seed, "crashes"),
             lives: AtomicU64::new(0),
-            clock: std::sync::Mutex::new(Arc::new(clock_of(world.seed, NODE))),
+            clock: std::sync::Mutex::new(Arc::new(of_node(world, clock_of(world.seed, NODE)))),
         });
         let software = Arc::clone(&machine);
         sim.host(NODE, move || serve(Arc::clone(&software)));
@@ -122,7 +126,7 @@ impl NodeMachine {
 
     fn restart(&self, sim: &mut Sim<'_>, kind: CrashKind) {
         if kind == CrashKind::PowerLoss {
-            *self.locked_clock() = Arc::new(VirtualClock::started_at(sim.elapsed()));
+            *self.locked_clock() = Arc::new(of_node(&self.world, VirtualClock::started_at(sim.elapsed())));
         }
         self.world.journal.note_at(sim.elapsed(), NODE, "is started again");
         sim.bounce(NODE);
@@ -166,6 +170,7 @@ async fn serve(machine: Arc<NodeMachine>) -> turmoil::Result {
         advertise: Some(ENDPOINT.to_owned()),
         home_groups: 2,
         connections_max: 1_000,
+        reserve_bytes: None,
         insecure: true,
     };
     let engine = machine.disk.state();
@@ -183,10 +188,21 @@ async fn serve(machine: Arc<NodeMachine>) -> turmoil::Result {
 
 /// A client on a machine of its own.
 pub(crate) fn client(world: &World, name: &str, timeout: Duration) -> Result<Client, tenure_client::Error> {
+    client_with(world, name, timeout, RequestMode::Numbered)
+}
+
+/// The same with another identity of its requests.
+pub(crate) fn client_with(
+    world: &World,
+    name: &str,
+    timeout: Duration,
+    mode: RequestMode,
+) -> Result<Client, tenure_client::Error> {
     Client::builder()
         .endpoints([ENDPOINT])
         .label(name)
         .timeout(timeout)
+        .request_mode(mode)
         .runtime(client_runtime(world, name))
         .build()
 }
@@ -202,6 +218,14 @@ fn client_runtime(world: &World, name: &str) -> ClientRuntime {
         tasks: Arc::new(VirtualTasks),
         network: Arc::new(world.network.clone()),
         keep_alive: KeepAliveOn::Task,
+    }
+}
+
+/// The clock of the node, with the planted defect if it is one of that clock.
+fn of_node(world: &World, clock: VirtualClock) -> VirtualClock {
+    match world.planted {
+        Some(Planted::FastNode) => clock.at_threefold_speed(),
+        _ => clock,
     }
 }
 

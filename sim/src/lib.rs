@@ -22,9 +22,12 @@ mod cluster;
 mod disk;
 mod journal;
 mod ledger;
+#[cfg(test)]
+mod machine_tests;
 mod net;
 mod plan;
 mod random;
+mod records;
 pub mod run;
 mod tasks;
 mod workload;

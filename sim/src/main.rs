@@ -9,7 +9,8 @@ Usage: cargo run --profile ci -- [--seed N] [--seeds COUNT] [--plant DEFECT] [--
 
 --seed N        Runs this seed (0 if none is given) and prints everything that could be observed.
 --seeds COUNT   Runs so many seeds, from --seed on, and prints those that broke a promise.
---plant DEFECT  Puts in a defect that is to be found: slow-clocks or lying-disk.
+--plant DEFECT  Puts in a defect that is to be found: slow-clocks, lying-disk,
+                repeats-as-new or fast-node.
 --trace FILTER  Also prints what the node and the clients trace, to standard error, such as tenure_replica=debug.
 
 Ends with status 1 if a promise was broken.";
@@ -67,6 +68,8 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Option<Options> {
                 options.planted = Some(match arguments.next()?.as_str() {
                     "slow-clocks" => Planted::SlowClocks,
                     "lying-disk" => Planted::LyingDisk,
+                    "repeats-as-new" => Planted::RepeatsAsNew,
+                    "fast-node" => Planted::FastNode,
                     _ => return None,
                 });
             }

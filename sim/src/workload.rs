@@ -4,11 +4,14 @@
 //! - a recorder writes keys that stay;
 //! - a counter adds one by compare-and-set;
 //! - a renewer keeps a key with a TTL alive, and then lets it end;
+//! - a publisher appends records, a messenger sends the same few messages again and again, a banker moves amounts in
+//!   transactions over keys, counters and a stream;
 //! - a watcher follows every lasting key, through crashes;
 //! - an auditor waits for all of them and compares what is there with what was promised.
 
 mod audit;
 mod claims;
+mod objects;
 mod writes;
 
 use std::fmt;
@@ -71,6 +74,9 @@ fn workers() -> Vec<(String, Work)> {
     workers.push(("recorder".to_owned(), |actor| Box::pin(writes::record(actor))));
     workers.push(("counter".to_owned(), |actor| Box::pin(writes::count(actor))));
     workers.push(("renewer".to_owned(), |actor| Box::pin(writes::renew(actor))));
+    workers.push(("publisher".to_owned(), |actor| Box::pin(objects::publish(actor))));
+    workers.push(("messenger".to_owned(), |actor| Box::pin(objects::send(actor))));
+    workers.push(("banker".to_owned(), |actor| Box::pin(objects::transfer(actor))));
     workers
 }
 

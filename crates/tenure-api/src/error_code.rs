@@ -358,8 +358,12 @@ impl ErrorCode {
             ErrorCode::Overloaded => "There is too much to do: come back after the time said.",
             ErrorCode::NotLeader => "Another node leads the group: go there.",
             ErrorCode::Unavailable => "No node could serve the request: try again, or look at `cluster status`.",
-            ErrorCode::QuorumTimeout => "No majority confirmed in time: ask again under the same id.",
-            ErrorCode::LeadershipLost => "The leader changed under the request: ask again under the same id.",
+            ErrorCode::QuorumTimeout => {
+                "No majority confirmed in time: ask again under the same id, or without one look at the data first."
+            }
+            ErrorCode::LeadershipLost => {
+                "The leader changed under it: ask again under the same id, or without one look at the data first."
+            }
             ErrorCode::Internal => "A defect of Tenure: report it with the node's log.",
         }
     }

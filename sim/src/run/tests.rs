@@ -48,3 +48,23 @@ fn a_disk_that_lies_about_its_syncs_is_found() {
     let found = (0..PLANTED_SEEDS).any(|seed| !run_with(seed, Some(Planted::LyingDisk)).violations.is_empty());
     assert!(found, "no seed showed a lost write");
 }
+
+#[test]
+fn a_client_that_repeats_what_is_unknown_as_new_is_found() {
+    let found = (0..PLANTED_SEEDS).any(|seed| {
+        let violations = run_with(seed, Some(Planted::RepeatsAsNew)).violations;
+        violations.iter().any(|what| what.contains("is there twice"))
+    });
+    assert!(found, "no seed showed a record twice");
+}
+
+#[test]
+fn a_node_whose_clock_goes_too_fast_is_found() {
+    let found = (0..PLANTED_SEEDS).any(|seed| {
+        let violations = run_with(seed, Some(Planted::FastNode)).violations;
+        violations
+            .iter()
+            .any(|what| what.contains("before its window was over"))
+    });
+    assert!(found, "no seed showed a message that was new too early");
+}

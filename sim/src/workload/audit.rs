@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_client::{ChangeKind, Entry, WatchItem};
 
-use super::{ATTEMPTS_MAX, Actor, Answer, CLAIMS, COUNTER, FACTS, LAST_FACT, Stopped, text, writes};
+use super::{ATTEMPTS_MAX, Actor, Answer, CLAIMS, COUNTER, FACTS, LAST_FACT, Stopped, objects, text, writes};
 
 /// Longer than any TTL of the workload.
 const EVERYTHING_ENDED: Duration = Duration::from_secs(12);
@@ -91,6 +91,7 @@ pub(super) async fn settle(actor: Actor) -> Result<(), Stopped> {
         let what = format!("{} outlived its session: {entry:?}", text(&entry.key));
         actor.world.ledger.violated(what);
     }
+    objects::settle(&actor).await?;
     let sessions = actor.client.sessions().await;
     actor.note(format_args!("sessions: {}", Answer(&sessions)));
     let status = actor.client.status().await;

@@ -1,11 +1,15 @@
 //! What can be said on the command line. The doc comments here are the help that users read.
 
+pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod cluster;
+pub(crate) mod counter;
 #[cfg(feature = "server")]
 pub(crate) mod server;
 pub(crate) mod session;
+pub(crate) mod stream;
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -23,6 +27,39 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+/// How a transaction is written, and what became of it.
+const TXN_HELP: &str = r#"An example, which takes an apple if there is one and the order is new:
+
+  {"guards": [{"cache": "stock", "key": "apples", "min": 1},
+              {"cache": "stock", "key": "order-17", "absent": true}],
+   "then":   [{"add": {"cache": "stock", "key": "apples", "delta": -1}},
+              {"put": {"cache": "stock", "key": "order-17", "value": "one apple"}},
+              {"publish": {"stream": "orders", "records": ["order-17 placed"]}}],
+   "else":   [{"get": {"cache": "stock", "key": "order-17"}}]}
+
+Guards:
+  {"cache", "key", and one of "absent": true, "present": true, "version", "created", "value", or "min" and "max"}
+  {"stream", "tail"}
+  {"session", "alive": true}
+
+Operations:
+  {"put": {"cache", "key", "value", "ttl_ms", "session"}}    the last two may be left out
+  {"delete": {"cache", "key"}}
+  {"add": {"cache", "key", "delta", "ttl_ms"}}
+  {"publish": {"stream", "records", "if_offset", "fence_token", "dedup_id"}}
+  {"get": {"cache", "key"}}
+
+Bytes that are no text stand in "key_base64", "value_base64" and "records_base64". Numbers from 2^53 on are strings.
+At most 128 guards and operations, both branches together, with 2 MiB of keys, values and records. A branch writes a
+key at most once and appends to a stream at most once.
+
+Exit status:
+  0  all guards held, and "then" was done
+  4  with "failed_guard" in the answer: that guard, counted from 0, did not hold, and "else" was done
+     without it nothing was done: an operation of the branch was refused ("code" says why), or an error on standard
+     error says so: a counter that is none, a session that has ended, a limit
+  2, 3, 5, 6 and 1 as everywhere"#;
 
 /// Options that every command takes. A flag goes before the environment, and that before the default.
 #[derive(Args, Debug)]
@@ -83,9 +120,24 @@ pub(crate) enum Command {
     /// Run one node of a cluster
     #[cfg(feature = "server")]
     Start(server::Start),
+    /// Play four stories of leases and tokens on a node of their own, in less than half a minute
+    #[cfg(feature = "server")]
+    Demo,
+    /// Read the folder of a stopped node, whole and without changing it; exit 1 if anything is damaged
+    #[cfg(feature = "server")]
+    Inspect(server::Inspect),
     /// Caches, their keys, and watching them
     #[command(subcommand)]
     Cache(cache::CacheCommand),
+    /// Counters, which are keys of a cache that hold a number
+    #[command(subcommand)]
+    Counter(counter::CounterCommand),
+    /// Streams: records in order that writers append under a fencing token
+    #[command(subcommand)]
+    Stream(stream::StreamCommand),
+    /// Run a transaction: JSON from standard input; exit 0 if `then` ran
+    #[command(after_help = TXN_HELP)]
+    Txn,
     /// Sessions: open, keep, look at and end them
     #[command(subcommand)]
     Session(session::SessionCommand),
@@ -98,6 +150,21 @@ pub(crate) enum Command {
     /// The cluster itself
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Measure a cluster from here, with a line for each work, and remove again what that made
+    Bench(bench::Bench),
+    /// What `tenure demo` starts as processes of its own
+    #[cfg(feature = "server")]
+    #[command(subcommand, hide = true)]
+    DemoPart(server::DemoPart),
+    /// What `tenure session keep` starts: it becomes the command
+    #[command(hide = true)]
+    KeptPart {
+        /// The process that keeps the session
+        keeper: i32,
+        /// The command with its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
     /// Print a script that completes commands in a shell
     Completions {
         /// The shell

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use tenure_client::{CacheCreated, CacheInfo, Client, Consistency, Verdict};
 
-use crate::args::cache::{CacheCommand, ConsistencyLevel, Create};
+use crate::args::cache::{CacheCommand, Create};
 use crate::exit::Failure;
 use crate::output::{Answer, Decimal, Output, fields};
 
@@ -116,10 +116,8 @@ async fn create(arguments: Create, client: &Client, output: &mut Output) -> Resu
     if let Some(copies) = arguments.replication {
         creation = creation.replication(copies);
     }
-    match arguments.consistency {
-        Some(ConsistencyLevel::Quorum) => creation = creation.consistency(Consistency::Quorum),
-        Some(ConsistencyLevel::Leader) => creation = creation.consistency(Consistency::Leader),
-        None => {}
+    if let Some(level) = arguments.consistency {
+        creation = creation.consistency(level.into());
     }
     match creation.await? {
         Verdict::Done(CacheCreated { info, existed, .. }) => output.answer(&Created {
@@ -127,7 +125,7 @@ async fn create(arguments: Create, client: &Client, output: &mut Output) -> Resu
             existed,
             settings: CacheSettings::new(&info),
         }),
-        Verdict::Refused(refusal) => Err(Failure::Refused(refusal)),
+        Verdict::Refused(refusal) => Err(refusal.into()),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use crate::logs;
 
 /// The tenant and the namespace if none is chosen.
-const DEFAULT_NAME: &str = "default";
+pub(crate) const DEFAULT_NAME: &str = "default";
 
 /// Runs a command with a client of the cluster that was chosen. Nothing has been sent when it begins.
 ///

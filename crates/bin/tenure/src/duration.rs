@@ -19,6 +19,9 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     }
     let too_long = || "that is longer than can be counted".to_owned();
     let number: u64 = number.parse().map_err(|_| too_long())?;
+    if number == 0 {
+        return Err("it must be more than nothing".to_owned());
+    }
     number
         .checked_mul(unit_ms)
         .map(Duration::from_millis)

@@ -10,7 +10,7 @@
 //! | 5 | does not exist |
 //! | 6 | outcome unknown: it may or may not have been applied |
 
-mod refusal;
+pub(crate) mod refusal;
 
 use std::io;
 use std::process::ExitCode;
@@ -29,11 +29,16 @@ const FAILED: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 /// The code of a failure of this program or its machine, which the table of errors does not have.
 const FAILED_CODE: &str = "failed";
+/// The code of damage, which the table of errors does not have either.
+const DAMAGED_CODE: &str = "damaged";
+
+/// Settings of caches and streams that later versions take other values of.
+const LATER_FIELDS: [&str; 2] = ["shards", "consistency"];
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The arguments cannot be understood; the text is that of the parser.
+    /// Settings that cannot be understood; the text is that of whoever reads them.
     #[error("{what}")]
     Arguments {
         /// What is wrong, and what to do.
@@ -73,10 +78,35 @@ pub(crate) enum Failure {
     },
     /// A verdict: nothing changed.
     #[error("refused: {}", refusal::text(.0))]
-    Refused(Refusal),
+    Refused(Box<Refusal>),
     /// The cluster gave no answer, or an error.
     #[error("{}", client_text(.0))]
     Client(Box<Error>),
+    /// A guard of a transaction did not hold, and its other branch was run. The answer was written.
+    #[error("a guard did not hold")]
+    Otherwise,
+    /// The session that a command was run under is lost, and the command was stopped.
+    #[error("session s-{id} is lost, and the command was stopped: {why}")]
+    Lost {
+        /// Which.
+        id: u64,
+        /// Why.
+        why: String,
+    },
+    /// The command that was run ended with this status, and has said why.
+    #[error("the command ended with status {status}")]
+    Ended {
+        /// Its exit status.
+        status: u8,
+    },
+    /// A folder holds something that is not as it was written.
+    #[error("{what}: {remedy}")]
+    Damaged {
+        /// Where, and how much.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
     /// Nobody reads standard output any more.
     #[error("standard output was closed")]
     Closed,
@@ -108,7 +138,10 @@ impl Failure {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Failure::Closed => 0,
-            Failure::Failed { .. } => FAILED,
+            Failure::Failed { .. } | Failure::Damaged { .. } => FAILED,
+            Failure::Otherwise => ErrorCode::ConditionFailed.exit(),
+            Failure::Lost { .. } => ErrorCode::SessionExpired.exit(),
+            Failure::Ended { status } => *status,
             Failure::Arguments { .. } | Failure::Settings { .. } => USAGE,
             Failure::Missing { .. } => ErrorCode::NotFound.exit(),
             Failure::NotServing { .. } => ErrorCode::Unavailable.exit(),
@@ -119,7 +152,10 @@ impl Failure {
 
     fn code(&self) -> &'static str {
         match self {
-            Failure::Closed | Failure::Failed { .. } => FAILED_CODE,
+            Failure::Closed | Failure::Failed { .. } | Failure::Ended { .. } => FAILED_CODE,
+            Failure::Lost { .. } => ErrorCode::SessionExpired.name(),
+            Failure::Damaged { .. } => DAMAGED_CODE,
+            Failure::Otherwise => ErrorCode::ConditionFailed.name(),
             Failure::Arguments { .. } | Failure::Settings { .. } => ErrorCode::Invalid.name(),
             Failure::Missing { .. } => ErrorCode::NotFound.name(),
             Failure::NotServing { .. } => ErrorCode::Unavailable.name(),
@@ -131,7 +167,9 @@ impl Failure {
     fn outcome(&self) -> Outcome {
         match self {
             Failure::Client(error) => error.outcome(),
-            Failure::Refused(_) => Outcome::Refused,
+            Failure::Refused(_) | Failure::Otherwise => Outcome::Refused,
+            // What the command did is not known here.
+            Failure::Lost { .. } | Failure::Ended { .. } => Outcome::Unknown,
             _ => Outcome::NotApplied,
         }
     }
@@ -147,9 +185,15 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
-            Error::Refused(refusal) => Failure::Refused(*refusal),
+            Error::Refused(refusal) => Failure::Refused(refusal),
             other => Failure::Client(Box::new(other)),
         }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::Refused(Box::new(refusal))
     }
 }
 
@@ -168,7 +212,8 @@ pub(crate) fn report(failure: &Failure, format: Format) -> ExitCode {
     let status = failure.status();
     // Where even standard error is closed, the exit status is all that is left to say it with.
     let _ = match (failure, format) {
-        (Failure::Closed, _) => Ok(()),
+        // The answer says it.
+        (Failure::Closed | Failure::Otherwise | Failure::Ended { .. }, _) => Ok(()),
         (Failure::Refused(refused), Format::Json) => write_line(io::stdout(), json(&refusal::object(refused))),
         (Failure::Refused(_), Format::Text) => write_line(io::stderr(), Ok(failure.to_string().into_bytes())),
         (_, Format::Text) => write_line(io::stderr(), Ok(format!("tenure: {failure}").into_bytes())),
@@ -209,9 +254,19 @@ impl ErrorObject {
 
 /// What happened, and what to do where the message does not say it itself.
 fn client_text(error: &Error) -> String {
+    let what = match error {
+        Error::NoAnswer { why, outcome } => {
+            let known = match outcome {
+                Outcome::Unknown => "it may or may not have been done",
+                Outcome::Refused | Outcome::NotApplied => "nothing was done",
+            };
+            format!("no answer came in time, and {known} ({why})")
+        }
+        other => other.to_string(),
+    };
     match remedy(error) {
-        Some(remedy) => format!("{error}: {remedy}"),
-        None => error.to_string(),
+        Some(remedy) => format!("{what}: {remedy}"),
+        None => what,
     }
 }
 
@@ -221,7 +276,9 @@ fn remedy(error: &Error) -> Option<String> {
         Error::NoAnswer {
             outcome: Outcome::Unknown,
             ..
-        } => "look at the data before you ask again",
+        } => {
+            "look at the data before you ask again, or ask so that it cannot be done twice (--if-absent, --if-version, --dedup-id)"
+        }
         Error::NoAnswer { .. } => "ask again, or give it more time with --timeout",
         Error::Invalid { .. } => "correct it",
         Error::Busy { .. } => "ask again later",
@@ -233,6 +290,11 @@ fn remedy(error: &Error) -> Option<String> {
 }
 
 fn server_remedy(error: &Error) -> Option<String> {
+    if let Some(Detail::Invalid(invalid)) = error.detail()
+        && LATER_FIELDS.contains(&invalid.field.as_str())
+    {
+        return Some("leave it out".to_owned());
+    }
     if let Some(Detail::NotFound(missing)) = error.detail() {
         // Of the full name, tenant and namespace come from the options.
         let name = missing
@@ -246,6 +308,9 @@ fn server_remedy(error: &Error) -> Option<String> {
                 "create it with `tenure cache create {name}`, or correct the name"
             )),
             "namespace" => Some("it comes into being with the first object created in it".to_owned()),
+            "stream" => Some(format!(
+                "create it with `tenure stream create {name}`, or correct the name"
+            )),
             "key" => Some("write it first, or correct the name".to_owned()),
             "session" => Some("look at `tenure session ls`".to_owned()),
             _ => None,

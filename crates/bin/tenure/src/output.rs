@@ -3,7 +3,7 @@
 //! In JSON numbers that a double cannot hold are decimal strings ([`Decimal`]), and bytes that are not UTF-8 are
 //! base64 under another name ([`Blob`]).
 
-mod base64;
+pub(crate) mod base64;
 mod blob;
 mod table;
 
@@ -58,6 +58,11 @@ impl Output {
             format,
             out: BufWriter::new(io::stdout().lock()),
         }
+    }
+
+    /// Whether answers are JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
     }
 
     /// Writes one answer.
@@ -131,6 +136,22 @@ impl fmt::Display for Decimal {
 }
 
 impl Serialize for Decimal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+/// The same for numbers that may be negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SignedDecimal(pub(crate) i64);
+
+impl fmt::Display for SignedDecimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for SignedDecimal {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }

@@ -1,4 +1,6 @@
-//! Sessions: open, renew, look at and end them. Nothing here keeps one alive: each command renews once at most.
+//! Sessions: open, renew, keep, look at and end them.
+
+mod keep;
 
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use crate::duration::{display, whole_ms};
 use crate::exit::Failure;
 use crate::output::{Answer, Blob, Decimal, Output, escaped, fields};
 
+pub(crate) use keep::become_kept;
+
 /// How long a renewal waits if a busy node does not say how long.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
@@ -24,9 +28,10 @@ pub(crate) async fn run(command: SessionCommand, client: Client, output: &mut Ou
     match command {
         SessionCommand::Open { ttl, label } => open(ttl, label, &client, output).await,
         SessionCommand::Renew { session } => renew(&session, &client, output).await,
+        SessionCommand::Keep { session, command } => keep::keep(&session, &command, &client).await,
         SessionCommand::Close { session, force, .. } => close(&session, force, &client, output).await,
         SessionCommand::Show { id } => show(&id, &client, output).await,
-        SessionCommand::Ls => ls(&client, output).await,
+        SessionCommand::Ls { all } => ls(all, &client, output).await,
     }
 }
 
@@ -39,8 +44,9 @@ pub(crate) fn key(text: &str) -> Result<SessionKey, Failure> {
         .map_err(|error: Error| Failure::settings(error.to_string(), "take it from `tenure session open`"))
 }
 
-/// Reads an id, with or without the `s-` with which refusals name it.
+/// Reads an id, with or without the `s-` with which refusals name it, and with or without a secret behind it.
 fn id(text: &str) -> Result<u64, Failure> {
+    let text = text.split(':').next().unwrap_or(text);
     let digits = text.strip_prefix("s-").unwrap_or(text);
     digits
         .parse()
@@ -95,26 +101,51 @@ impl Answer for Renewed {
     }
 }
 
-/// Renews once. A node drops renewals that come faster than anybody needs them and says when to come back; that is
-/// waited for as long as the time for a request allows.
+/// Renews once.
 async fn renew(session: &str, client: &Client, output: &mut Output) -> Result<(), Failure> {
     let key = key(session)?;
-    let deadline = Instant::now() + client.timeout();
-    let remaining = loop {
-        let error = match client.renew_session(&key).await {
-            Ok(remaining) => break remaining,
-            Err(error) => error,
-        };
-        let again = Instant::now() + error.retry_after().unwrap_or(RETRY_AFTER);
-        if error.code() != ErrorCode::Overloaded || again >= deadline {
-            return Err(error.into());
-        }
-        tokio::time::sleep_until(again).await;
-    };
+    let remaining = patiently(&key, client, async || client.renew_session(&key).await).await?;
     output.answer(&Renewed {
         session: Decimal(key.id()),
         remaining_ms: remaining.map(whole_ms),
     })
+}
+
+/// Asks for a renewal. A node drops renewals that come faster than anybody needs them and says when to come back; that
+/// is waited for as long as the time for a request allows.
+async fn patiently<T>(
+    key: &SessionKey,
+    client: &Client,
+    ask: impl AsyncFn() -> Result<T, Error>,
+) -> Result<T, Failure> {
+    let deadline = Instant::now() + client.timeout();
+    loop {
+        let error = match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let again = Instant::now() + error.retry_after().unwrap_or(RETRY_AFTER);
+        if error.code() == ErrorCode::SessionUnknown {
+            return Err(unknown(key, error, client).await);
+        }
+        if error.code() != ErrorCode::Overloaded || again >= deadline {
+            return Err(error.into());
+        }
+        tokio::time::sleep_until(again).await;
+    }
+}
+
+/// A renewal is not told whether there is no such session or the secret is another. To a person both are said, as every
+/// other command does.
+async fn unknown(key: &SessionKey, error: Error, client: &Client) -> Failure {
+    match client.session_info(key.id()).await {
+        Ok(Some(info)) if info.ended.is_none() => Failure::settings(
+            format!("session.secret: it is not that of session s-{}", key.id()),
+            "correct it",
+        ),
+        Err(missing) if missing.code() == ErrorCode::NotFound => missing.into(),
+        _ => error.into(),
+    }
 }
 
 /// `session close`.
@@ -135,7 +166,7 @@ impl Answer for Closed {
 
 async fn close(session: &str, force: bool, client: &Client, output: &mut Output) -> Result<(), Failure> {
     let (id, closed) = if force {
-        let id = id(session.split(':').next().unwrap_or(session))?;
+        let id = id(session)?;
         (id, client.force_close_session(id).await?)
     } else {
         let key = key(session)?;
@@ -256,8 +287,10 @@ async fn show(session: &str, client: &Client, output: &mut Output) -> Result<(),
     output.answer(&shown)
 }
 
-async fn ls(client: &Client, output: &mut Output) -> Result<(), Failure> {
-    let sessions: Vec<Shown> = client.sessions().await?.iter().map(Shown::new).collect();
+async fn ls(all: bool, client: &Client, output: &mut Output) -> Result<(), Failure> {
+    let sessions = client.sessions().await?;
+    let shown = sessions.iter().filter(|session| all || session.ended.is_none());
+    let sessions: Vec<Shown> = shown.map(Shown::new).collect();
     output.rows(
         ["SESSION", "TTL", "REMAINING", "OWNS", "STATE", "LABEL"],
         &sessions,

@@ -1,13 +1,15 @@
 //! What serves: `tenure dev` and `tenure start`.
 //!
 //! Standard output gets one line, `ready ADDR`, once the node serves; logs go to standard error. The first signal stops
-//! the node and the second one ends the process at once.
+//! the node and a later one ends the process at once.
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::num::NonZero;
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -33,6 +35,8 @@ const CONNECTIONS_MIN: u64 = 16;
 const NOT_IN_THIS_VERSION: &str = "is not in this version";
 /// The exit status when a second signal does not let the node finish.
 const CUT_SHORT: i32 = 1;
+/// A signal so soon after the first is the same wish: `timeout`, and a terminal, may send two at once.
+const SAME_WISH: Duration = Duration::from_millis(100);
 /// How long the tasks of a node that has stopped are waited for. They have nothing left to do.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -52,7 +56,8 @@ pub(crate) fn dev(arguments: &Dev, output: &mut Output) -> Result<(), Failure> {
         listen: address(&arguments.listen)?,
         advertise: None,
         home_groups: HOME_GROUPS_DEV,
-        connections_max: connections_max(),
+        connections_max: connections_max()?,
+        reserve_bytes: None,
         insecure: false,
     };
     serve(config, output)
@@ -72,7 +77,8 @@ pub(crate) fn start(arguments: &Start, output: &mut Output) -> Result<(), Failur
         listen: address(&arguments.listen)?,
         advertise: arguments.advertise.clone(),
         home_groups: HOME_GROUPS_START,
-        connections_max: connections_max(),
+        connections_max: connections_max()?,
+        reserve_bytes: None,
         insecure: arguments.insecure,
     };
     // Looked at first, so that a folder is not even made under wrong settings.
@@ -90,7 +96,10 @@ pub(crate) fn start(arguments: &Start, output: &mut Output) -> Result<(), Failur
 }
 
 /// Raises the limit on file descriptors as far as this process may, and says how many connections fit below it.
-fn connections_max() -> usize {
+///
+/// # Errors
+/// There are too few for the log and the state, which would fail for want of one later.
+fn connections_max() -> Result<usize, Failure> {
     let mut limit = getrlimit(Resource::Nofile);
     let wanted = CONNECTIONS_MAX as u64 + DESCRIPTORS_KEPT;
     let raised = limit.maximum.unwrap_or(wanted).min(wanted);
@@ -104,7 +113,12 @@ fn connections_max() -> usize {
         }
     }
     let descriptors = limit.current.unwrap_or(wanted);
-    let connections = descriptors.saturating_sub(DESCRIPTORS_KEPT).max(CONNECTIONS_MIN);
+    let connections = descriptors.saturating_sub(DESCRIPTORS_KEPT);
+    if connections < CONNECTIONS_MIN {
+        let needed = DESCRIPTORS_KEPT + CONNECTIONS_MIN;
+        let what = format!("the process may open {descriptors} files, and a node needs {needed}");
+        return Err(Failure::failed(what, "raise the limit on open files (ulimit -n)"));
+    }
     if connections < CONNECTIONS_MAX as u64 {
         tracing::warn!(
             descriptors,
@@ -112,9 +126,8 @@ fn connections_max() -> usize {
             "few file descriptors: raise the limit to serve more connections"
         );
     }
-    usize::try_from(connections)
-        .unwrap_or(CONNECTIONS_MAX)
-        .min(CONNECTIONS_MAX)
+    let connections = usize::try_from(connections).unwrap_or(CONNECTIONS_MAX);
+    Ok(connections.min(CONNECTIONS_MAX))
 }
 
 fn not_yet(what: &str, remedy: &str) -> Failure {
@@ -155,13 +168,24 @@ impl Answer for Ready {
 }
 
 fn serve(config: NodeConfig, output: &mut Output) -> Result<(), Failure> {
+    check_address(config.listen)?;
+    // The log has a thread of its own, which is worth a core where answers are synced.
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.saturating_sub(1).max(1))
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("no thread could be started: {error}"), "free some resources"))?;
     let result = runtime.block_on(run(config, output));
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     result
+}
+
+/// An address that is not free is noticed before the folder is even made. The node takes it for itself later on.
+fn check_address(address: SocketAddr) -> Result<(), Failure> {
+    TcpListener::bind(address)
+        .map(drop)
+        .map_err(|error| not_started(StartError::Listen { address, error }))
 }
 
 /// Runs a node until a signal comes or it fails.
@@ -185,33 +209,34 @@ async fn run(config: NodeConfig, output: &mut Output) -> Result<(), Failure> {
         biased;
         () = signals.next() => {}
         why = node.failed() => {
-            let what = format!("the node has failed, and all that it acknowledged is on disk: {why}");
+            let what = format!("the node has failed; what it acknowledged was synced before: {why}");
             return Err(Failure::failed(what, "mend the cause and start it again"));
         }
     }
     tracing::info!("stopping; a second signal ends the process at once");
     tokio::select! {
         biased;
-        () = signals.next() => process::exit(CUT_SHORT),
+        () = signals.next_wish() => process::exit(CUT_SHORT),
         () = node.stop() => Ok(()),
     }
 }
 
 /// The state of the groups is kept on disk.
-fn open_on_disk() -> OpenState {
+pub(crate) fn open_on_disk() -> OpenState {
     Box::new(|folder| {
-        let engine = DiskEngine::open(&folder.state_dir(), DiskOptions::default())?;
+        let engine = DiskEngine::open(folder, DiskOptions::default())?;
         Ok(Arc::new(engine) as Arc<dyn StateEngine>)
     })
 }
 
-fn not_started(error: StartError) -> Failure {
+pub(crate) fn not_started(error: StartError) -> Failure {
     let what = error.to_string();
     match error {
         // These say what to do.
         StartError::Config(_) => Failure::Arguments { what },
         StartError::Folder(OpenError::Held { .. }) => Failure::failed(what, "stop that one, or choose another folder"),
         StartError::Folder(OpenError::Io { .. }) => Failure::failed(what, "look at the disk and the rights to it"),
+        StartError::State(_) => Failure::failed("the node cannot start", what),
         StartError::Folder(_) => Failure::failed("the node cannot start", what),
         StartError::Listen { .. } => Failure::failed(what, "free the address, or choose another with --listen"),
         _ => Failure::failed(what, "look at the log above"),
@@ -219,13 +244,13 @@ fn not_started(error: StartError) -> Failure {
 }
 
 /// Ctrl-C, and the polite request to stop.
-struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Signals, Failure> {
+    pub(crate) fn new() -> Result<Signals, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| Failure::failed(format!("signals cannot be received: {error}"), "report it"))
         };
@@ -234,8 +259,19 @@ impl Signals {
         Ok(Signals { interrupt, terminate })
     }
 
+    /// Returns at the next signal that comes later than with the one before.
+    async fn next_wish(&mut self) {
+        let begun = Instant::now();
+        loop {
+            self.next().await;
+            if begun.elapsed() >= SAME_WISH {
+                return;
+            }
+        }
+    }
+
     /// Returns at the next signal.
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

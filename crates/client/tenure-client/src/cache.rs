@@ -1,6 +1,8 @@
-//! The keys of a cache: reading, writing, watching.
+//! The keys of a cache: reading, writing, counting, watching.
 
+mod count;
 mod list;
+mod prefix;
 mod read;
 mod write;
 
@@ -16,7 +18,9 @@ use crate::client::Client;
 use crate::runtime::{Clock, Instants};
 use crate::watch::WatchBuilder;
 
+pub use count::{Add, Added, GetCounter};
 pub use list::{List, Page};
+pub use prefix::{DeletePrefix, PrefixStep};
 pub use read::{Get, Read};
 pub use write::{Delete, Deleted, Owner, Put, PutOutcome, Removal, Touch, Touched, Written};
 
@@ -60,6 +64,22 @@ impl Cache {
     /// Renews the TTL of a key: no new version and no event. Without such a key: `not_found`.
     pub fn touch(&self, key: impl AsRef<[u8]>, ttl: Duration) -> Touch {
         Touch::new(self.clone(), copied(key.as_ref()), ttl)
+    }
+
+    /// Adds to a counter, which is a key whose value is the decimal text of a number of 64 bits. One that does not exist
+    /// counts as 0 and is created.
+    pub fn add(&self, key: impl AsRef<[u8]>, delta: i64) -> Add {
+        Add::new(self.clone(), copied(key.as_ref()), delta)
+    }
+
+    /// Reads a counter.
+    pub fn counter(&self, key: impl AsRef<[u8]>) -> GetCounter {
+        GetCounter::new(self.clone(), copied(key.as_ref()))
+    }
+
+    /// Deletes the keys that begin with these bytes, all keys if there are none, step after step.
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> DeletePrefix {
+        DeletePrefix::new(self.clone(), copied(prefix.as_ref()))
     }
 
     /// Reads keys in order of their bytes.
@@ -125,7 +145,7 @@ pub enum Guard {
 }
 
 impl Guard {
-    fn to_wire(&self) -> v1::Guard {
+    pub(crate) fn to_wire(&self) -> v1::Guard {
         let condition = match self {
             Guard::Absent => guard::Condition::Absent(true),
             Guard::Present => guard::Condition::Present(true),
@@ -157,12 +177,12 @@ impl LocalDeadline {
 
     /// How long it is off; zero once it has passed.
     pub fn remaining(&self) -> Duration {
-        self.at.saturating_sub(self.clock.now().boot)
+        self.at.saturating_sub(self.clock.boot())
     }
 
     /// Whether it has passed.
     pub fn has_passed(&self) -> bool {
-        self.clock.now().boot >= self.at
+        self.clock.boot() >= self.at
     }
 
     /// The instant, on the boot-time clock of the runtime.
@@ -179,6 +199,6 @@ impl std::fmt::Debug for LocalDeadline {
     }
 }
 
-fn copied(bytes: &[u8]) -> Bytes {
+pub(crate) fn copied(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }

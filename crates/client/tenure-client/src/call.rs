@@ -2,7 +2,8 @@
 //!
 //! Which attempt may follow which is the rule of [`tenure_recipes::outcome`]; here are the times and the places. An
 //! attempt that has no answer after a quarter of the call's time gets another one beside it, at the next endpoint, if
-//! the request may be sent twice. The error of a call is that of its worst attempt.
+//! the request may be sent twice. The error of a call is that of its worst attempt. Where nobody was ever met and every
+//! endpoint refuses connections, a call that has sent nothing ends after half a second.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,8 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use tenure_api::v1::{
-    WireError, client_frame, create_cache_reply, delete_reply, kept_alive, put_reply, server_frame, touch_reply,
+    WireError, append_reply, client_frame, create_cache_reply, create_stream_reply, delete_reply, kept_alive,
+    put_reply, server_frame, touch_reply, txn_reply,
 };
 use tenure_api::{ErrorCode, Outcome};
 use tenure_recipes::outcome::{Attempt, Call, Next, Repeat};
@@ -46,7 +48,7 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) fn new(runtime: &ClientRuntime, whole: Duration) -> Budget {
         Budget {
-            started: runtime.clock.now().monotonic,
+            started: runtime.clock.monotonic(),
             whole,
         }
     }
@@ -54,7 +56,7 @@ impl Budget {
     /// What is left of it.
     pub(crate) fn left(&self, runtime: &ClientRuntime) -> Duration {
         self.whole
-            .saturating_sub(runtime.clock.now().monotonic.saturating_sub(self.started))
+            .saturating_sub(runtime.clock.monotonic().saturating_sub(self.started))
     }
 }
 
@@ -71,51 +73,60 @@ pub(crate) async fn call(
     let budget = Budget::new(runtime, plan.timeout);
     let patience = plan.timeout / PATIENCE_DIVISOR;
     let on_the_way = AtomicUsize::new(0);
-    let mut state = Attempts::new(plan.repeat, pool.first(plan.group));
+    let mut state = Attempts::new(plan.repeat, pool.first(plan.group), runtime.clock.boot());
+    let attempt = |first: usize, left: Duration| {
+        let (body, on_the_way) = (make(), &on_the_way);
+        async move {
+            match pool.stream(first, patience).await {
+                Ok(stream) => (Some(stream.endpoint), stream.request(body, left, on_the_way).await),
+                Err(error) => (None, Err(AttemptError::NotSent(error))),
+            }
+        }
+    };
     let mut under_way = FuturesUnordered::new();
-    let mut overall = pin!(tokio::time::sleep(plan.timeout));
-    let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
+    // The first attempt waits for no timer: the shortest takes a millisecond, many times what an answer takes.
+    under_way.push(attempt(state.next_endpoint(), plan.timeout));
+    state.attempted(under_way.len());
+    // One timer for the next attempt and the end of the call, whichever is first.
+    let end = tokio::time::sleep(plan.timeout).deadline();
+    let next_at = |state: &Attempts, wait: Duration| match state.next_due {
+        true => tokio::time::sleep(wait).deadline().min(end),
+        false => end,
+    };
+    let mut timer = pin!(tokio::time::sleep_until(next_at(&state, patience)));
     loop {
         tokio::select! {
             biased;
             Some((endpoint, result)) = under_way.next(), if !under_way.is_empty() => {
                 let unanswered = on_the_way.load(Ordering::Relaxed);
-                let decision = match Result::and_then(result, verdict) {
-                    Ok((attempt, answer)) => state.answered(attempt, answer, unanswered),
-                    Err(failed) => state.failed(failed, unanswered, random_u64(&*runtime.random)),
-                };
+                let decision = state.decide(pool, runtime, result, unanswered, under_way.is_empty());
                 if let (Some(endpoint), Decision::Again(_)) = (endpoint, &decision) {
                     pool.avoid(endpoint);
                 }
                 match decision {
-                    Decision::Answered(answer) => return Ok(answer),
+                    Decision::Answered(answer) => return Ok(*answer),
                     Decision::Over(error) => return Err(error),
                     // While another attempt is under way, its answer may still settle the call.
                     Decision::Closed if under_way.is_empty() => return state.end(0),
                     Decision::Again(wait) if under_way.is_empty() => {
                         state.next_due = true;
-                        timer.set(tokio::time::sleep(wait));
+                        timer.as_mut().reset(next_at(&state, wait));
                     }
-                    Decision::Closed | Decision::Again(_) => {}
+                    Decision::Closed => timer.as_mut().reset(end),
+                    Decision::Again(_) => {}
                 }
             }
-            () = &mut overall => return state.end(on_the_way.load(Ordering::Relaxed)),
-            () = &mut timer, if state.next_due => {
+            () = timer.as_mut() => {
+                if timer.deadline() >= end {
+                    return state.end(on_the_way.load(Ordering::Relaxed));
+                }
                 let first = state.next_endpoint();
                 if !under_way.is_empty() {
                     pool.retire_if_silent(first + pool.len() - 1, patience);
                 }
-                let left = budget.left(runtime);
-                let body = make();
-                let on_the_way = &on_the_way;
-                under_way.push(async move {
-                    match pool.stream(first, patience).await {
-                        Ok(stream) => (Some(stream.endpoint), stream.request(body, left, on_the_way).await),
-                        Err(error) => (None, Err(AttemptError::NotSent(error))),
-                    }
-                });
-                state.next_due = state.call.may_send_beside() && !state.closed && under_way.len() < BESIDE_MAX;
-                timer.set(tokio::time::sleep(patience));
+                under_way.push(attempt(first, budget.left(runtime)));
+                state.attempted(under_way.len());
+                timer.as_mut().reset(next_at(&state, patience));
             }
         }
     }
@@ -123,6 +134,8 @@ pub(crate) async fn call(
 
 /// What has become of the attempts of a call.
 struct Attempts {
+    /// When the call began, on the boot-time clock.
+    began: Duration,
     call: Call,
     endpoint: usize,
     failures: u32,
@@ -133,11 +146,13 @@ struct Attempts {
     next_due: bool,
     /// No further attempt is made.
     closed: bool,
+    /// An attempt may have left.
+    sent: bool,
 }
 
 enum Decision {
     /// The call is over with this answer.
-    Answered(Answer),
+    Answered(Box<Answer>),
     /// The call is over with this error.
     Over(Error),
     /// No further attempt; those under way may still settle it.
@@ -147,8 +162,9 @@ enum Decision {
 }
 
 impl Attempts {
-    fn new(repeat: Repeat, endpoint: usize) -> Attempts {
+    fn new(repeat: Repeat, endpoint: usize, began: Duration) -> Attempts {
         Attempts {
+            began,
             call: Call::new(repeat),
             endpoint,
             failures: 0,
@@ -156,6 +172,7 @@ impl Attempts {
             refused: None,
             next_due: true,
             closed: false,
+            sent: false,
         }
     }
 
@@ -166,10 +183,45 @@ impl Attempts {
         endpoint
     }
 
+    /// Takes note of an attempt that was begun, so many of which are under way now.
+    fn attempted(&mut self, under_way: usize) {
+        self.next_due = self.call.may_send_beside() && !self.closed && under_way < BESIDE_MAX;
+    }
+
+    /// Takes note of how an attempt has ended, with so many others unanswered. `alone`: no other is under way.
+    fn decide(
+        &mut self,
+        pool: &Pool,
+        runtime: &ClientRuntime,
+        result: Result<Answer, AttemptError>,
+        unanswered: usize,
+        alone: bool,
+    ) -> Decision {
+        let failed = match result.and_then(verdict) {
+            Ok((attempt, answer)) => return self.answered(attempt, answer, unanswered),
+            Err(failed) => failed,
+        };
+        let random = random_u64(&*runtime.random);
+        let unreachable = failed.unreachable().cloned();
+        match (self.failed(failed, unanswered, random), unreachable) {
+            (Decision::Again(_), Some(error)) => {
+                let pause = pool.pause(&error, self.failures, random);
+                if alone && !self.sent && pool.in_vain(self.began, pause) {
+                    Decision::Over(self.error(0))
+                } else {
+                    Decision::Again(pause)
+                }
+            }
+            (decision, _) => decision,
+        }
+    }
+
     /// Takes note of an answer that is done or refused, with so many other attempts on the way.
     fn answered(&mut self, attempt: Attempt, answer: Answer, on_the_way: usize) -> Decision {
         match self.call.record(attempt, on_the_way) {
-            Next::Over(tenure_recipes::Outcome::Done | tenure_recipes::Outcome::Refused) => Decision::Answered(answer),
+            Next::Over(tenure_recipes::Outcome::Done | tenure_recipes::Outcome::Refused) => {
+                Decision::Answered(Box::new(answer))
+            }
             Next::Over(_) | Next::Again(_) => {
                 self.refused = Some(answer);
                 self.close()
@@ -187,6 +239,7 @@ impl Attempts {
     /// Takes note of a failed attempt, with so many others on the way.
     fn failed(&mut self, failed: AttemptError, on_the_way: usize, random: u64) -> Decision {
         let attempt = classify(&failed);
+        self.sent |= !matches!(failed, AttemptError::NotSent(_));
         let retry_after = match &failed {
             AttemptError::Server(error) => error.retry_after_us.map(Duration::from_micros),
             _ => None,
@@ -256,6 +309,11 @@ fn verdict(answer: Answer) -> Result<(Attempt, Answer), AttemptError> {
         server_frame::Body::CreateCache(reply) => {
             matches!(reply.verdict, Some(create_cache_reply::Verdict::Refused(_)))
         }
+        server_frame::Body::CreateStream(reply) => {
+            matches!(reply.verdict, Some(create_stream_reply::Verdict::Refused(_)))
+        }
+        server_frame::Body::Append(reply) => matches!(reply.verdict, Some(append_reply::Verdict::Refused(_))),
+        server_frame::Body::Txn(reply) => matches!(reply.verdict, Some(txn_reply::Verdict::Refused(_))),
         // A call renews one session. Those that the keep-alive renews many at a time do not come by here.
         server_frame::Body::KeepAlive(reply) => {
             let [kept] = reply.sessions.as_slice() else {

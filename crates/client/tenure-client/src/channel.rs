@@ -1,7 +1,7 @@
 //! One multiplexed stream to one node: requests by number, answers out of order.
 //!
 //! The reader of the stream never waits for anybody: an answer goes to whoever waits for its number, an event of a
-//! watch into that watch's own bounded buffer. A request whose stream breaks ends as an attempt of which nothing is
+//! watch or a following into its own bounded buffer. A request whose stream breaks ends as an attempt of which nothing is
 //! known; whether it is sent again is decided elsewhere (`call`).
 
 use std::collections::BTreeMap;
@@ -20,16 +20,16 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use tenure_api::limits::{MESSAGE_BYTES_MAX, PROTOCOL};
 use tenure_api::v1::mux_client::MuxClient;
+use tenure_api::v1::server_frame;
 use tenure_api::v1::{self, Cancel, ClientFrame, HelloReply, HelloRequest, ServerFrame, WireError, client_frame};
-use tenure_api::v1::{WatchRequest, server_frame};
 use tenure_api::{ErrorCode, Outcome};
 
 use crate::directory::{Directory, Home};
 use crate::error::Error;
+use crate::feed::{FeedBuffer, FeedEnd, FeedEvent};
 use crate::runtime::{ClientRuntime, Instants, TaskHandle, Tasks};
-use crate::watch::buffer::{FeedEnd, WatchBuffer};
 
-/// Requests and watches in flight on one stream.
+/// Requests and feeds in flight on one stream.
 pub(crate) const IN_FLIGHT_MAX: usize = 4_096;
 /// Frames that wait for the connection to take them.
 const OUTGOING_MAX: usize = 64;
@@ -75,6 +75,14 @@ pub(crate) enum AttemptError {
 }
 
 impl AttemptError {
+    /// The error, if no endpoint could be reached.
+    pub(crate) fn unreachable(&self) -> Option<&Error> {
+        match self {
+            AttemptError::NotSent(error @ Error::Unreachable { .. }) => Some(error),
+            _ => None,
+        }
+    }
+
     /// The error by itself, as if this attempt were the whole call.
     pub(crate) fn into_error(self) -> Error {
         match self {
@@ -86,6 +94,14 @@ impl AttemptError {
             },
         }
     }
+}
+
+/// Why a stream was not opened. Nothing was applied.
+#[derive(Debug)]
+pub(crate) struct NotOpened {
+    pub(crate) error: Error,
+    /// The network said at once that there is nobody: a refused connection, or an address that leads nowhere.
+    pub(crate) refused: bool,
 }
 
 /// An open stream to a node.
@@ -105,46 +121,38 @@ impl Stream {
     ///
     /// # Errors
     /// The endpoint cannot be reached, refuses the hello, or belongs to another cluster. Nothing was applied.
-    pub(crate) async fn open(dialer: &Dialer, index: usize, endpoint: &str) -> Result<Stream, Error> {
-        let unreachable = |why: String| Error::Unreachable {
-            why: format!("{endpoint}: {why}"),
-            outcome: Outcome::NotApplied,
-        };
-        let opening = Stream::open_without_limit(dialer, index, endpoint);
-        match tokio::time::timeout(dialer.connect_timeout, opening).await {
+    pub(crate) async fn open(dialer: &Dialer, index: usize, endpoint: &str) -> Result<Stream, NotOpened> {
+        let refused = Arc::new(AtomicBool::new(false));
+        let opening = Stream::open_without_limit(dialer, index, endpoint, Arc::clone(&refused));
+        let opened = match tokio::time::timeout(dialer.connect_timeout, opening).await {
             Ok(opened) => opened,
-            Err(_) => Err(unreachable(format!(
-                "no answer within {} ms",
-                dialer.connect_timeout.as_millis()
-            ))),
-        }
+            Err(_) => Err(Error::Unreachable {
+                why: format!("{endpoint}: no answer within {} ms", dialer.connect_timeout.as_millis()),
+                outcome: Outcome::NotApplied,
+            }),
+        };
+        opened.map_err(|error| NotOpened {
+            error,
+            refused: refused.load(Ordering::Relaxed),
+        })
     }
 
-    async fn open_without_limit(dialer: &Dialer, index: usize, endpoint: &str) -> Result<Stream, Error> {
+    async fn open_without_limit(
+        dialer: &Dialer,
+        index: usize,
+        endpoint: &str,
+        refused: Arc<AtomicBool>,
+    ) -> Result<Stream, Error> {
         let unreachable = |why: String| Error::Unreachable {
             why: format!("{endpoint}: {why}"),
             outcome: Outcome::NotApplied,
         };
-        let channel = connect(dialer, endpoint)
+        let channel = connect(dialer, endpoint, refused)
             .await
             .map_err(|error| unreachable(whole_message(&error)))?;
         let (outgoing, frames) = mpsc::channel(OUTGOING_MAX);
-        let hello = HelloRequest {
-            scope: Some(dialer.scope.clone()),
-            create_namespace: false,
-            cluster_id: dialer.directory.cluster(),
-            client: dialer.label.clone(),
-            protocol: PROTOCOL,
-            timeout_ms: 0,
-        };
-        let timeout_ms = milliseconds(dialer.connect_timeout);
-        let first = ClientFrame {
-            id: 1,
-            timeout_ms,
-            body: Some(client_frame::Body::Hello(hello)),
-        };
         outgoing
-            .try_send(first)
+            .try_send(hello(dialer))
             .map_err(|_| unreachable("the stream is closed".to_owned()))?;
         let mut mux = MuxClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -154,16 +162,14 @@ impl Stream {
             .await
             .map_err(|status| status_error(endpoint, &status))?
             .into_inner();
-        let hello = greeted(dialer, endpoint, &mut incoming).await?;
-        dialer
-            .directory
-            .met(endpoint, &hello, dialer.runtime.clock.now().boot)?;
-        dialer.home.told(&hello);
+        let greeting = greeted(dialer, endpoint, &mut incoming).await?;
+        dialer.directory.met(endpoint, &greeting, dialer.runtime.clock.boot())?;
+        dialer.home.told(&greeting);
         let outgoing = Outgoing {
             frames: outgoing,
             tasks: Arc::clone(&dialer.runtime.tasks),
         };
-        let waiting = Arc::new(Waiting::new(dialer.runtime.clock.now().boot));
+        let waiting = Arc::new(Waiting::new(dialer.runtime.clock.boot()));
         let reader = dialer.runtime.tasks.spawn(
             "tenure stream reader",
             read(
@@ -177,7 +183,7 @@ impl Stream {
         );
         Ok(Stream {
             endpoint: index,
-            node_id: hello.node_id,
+            node_id: greeting.node_id,
             outgoing,
             waiting,
             slots: Semaphore::new(IN_FLIGHT_MAX),
@@ -255,29 +261,28 @@ impl Stream {
         }
     }
 
-    /// Begins a watch. Its events go into the feed's buffer; dropping the feed ends the watch.
+    /// Begins a watch or a following. Its events go into the feed's buffer; dropping the feed ends it.
     ///
     /// # Errors
     /// The stream is closed, or has as much in flight as it may.
-    pub(crate) async fn watch(
+    pub(crate) async fn feed(
         self: &Arc<Stream>,
-        request: WatchRequest,
+        request: client_frame::Body,
         timeout: Duration,
-    ) -> Result<WatchFeed, AttemptError> {
+    ) -> Result<Feed, AttemptError> {
         let not_sent = |_| AttemptError::NotSent(self.closed_error());
         let place = self.outgoing.frames.reserve().await.map_err(not_sent)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let buffer = Arc::new(WatchBuffer::new());
-        if !self.waiting.add(id, Waiter::Watch(Arc::clone(&buffer))) {
+        let buffer = Arc::new(FeedBuffer::new());
+        if !self.waiting.add(id, Waiter::Feed(Arc::clone(&buffer))) {
             return Err(AttemptError::NotSent(self.closed_error()));
         }
-        let body = Some(client_frame::Body::Watch(request));
         place.send(ClientFrame {
             id,
             timeout_ms: milliseconds(timeout),
-            body,
+            body: Some(request),
         });
-        Ok(WatchFeed {
+        Ok(Feed {
             id,
             buffer,
             stream: Arc::clone(self),
@@ -299,14 +304,14 @@ impl Drop for Stream {
     }
 }
 
-/// A watch on a stream.
-pub(crate) struct WatchFeed {
+/// A watch or a following on a stream.
+pub(crate) struct Feed {
     id: u64,
-    pub(crate) buffer: Arc<WatchBuffer>,
+    pub(crate) buffer: Arc<FeedBuffer>,
     pub(crate) stream: Arc<Stream>,
 }
 
-impl Drop for WatchFeed {
+impl Drop for Feed {
     fn drop(&mut self) {
         // One that is not on the table any more was ended by the node, or is cancelled already.
         if self.stream.waiting.remove(self.id) {
@@ -323,8 +328,8 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// Tells the node that a watch is not wanted any more, behind the frame that began it. Nobody waits here, and a full
-    /// queue does not lose it: then a task waits for room, at most one for each watch and as long as the stream lives.
+    /// Tells the node that a feed is not wanted any more, behind the frame that began it. Nobody waits here, and a full
+    /// queue does not lose it: then a task waits for room, at most one for each feed and as long as the stream lives.
     fn cancel(&self, id: u64) {
         let frame = ClientFrame {
             id,
@@ -334,10 +339,10 @@ impl Outgoing {
         if let Err(mpsc::error::TrySendError::Full(frame)) = self.frames.try_send(frame) {
             let frames = self.frames.clone();
             let sending = async move {
-                // A stream that has ended has ended its watches.
+                // A stream that has ended has ended its feeds.
                 let _ = frames.send(frame).await;
             };
-            self.tasks.spawn("tenure watch cancel", sending.boxed());
+            self.tasks.spawn("tenure feed cancel", sending.boxed());
         }
     }
 }
@@ -355,9 +360,23 @@ struct Table {
     waiters: BTreeMap<u64, Waiter>,
 }
 
+impl Table {
+    /// Puts an event into the feed that it is for. Says whether that had no room, and so has ended.
+    fn feed(&mut self, id: u64, event: FeedEvent) -> bool {
+        let overflowed = match self.waiters.get(&id) {
+            Some(Waiter::Feed(buffer)) => !buffer.push(event),
+            _ => false,
+        };
+        if overflowed {
+            self.waiters.remove(&id);
+        }
+        overflowed
+    }
+}
+
 enum Waiter {
     Once(oneshot::Sender<Option<server_frame::Body>>),
-    Watch(Arc<WatchBuffer>),
+    Feed(Arc<FeedBuffer>),
 }
 
 impl Waiting {
@@ -408,7 +427,7 @@ impl Waiting {
             .store(u64::try_from(now.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Ends everything that waits: requests as unknown, watches so that they go on elsewhere.
+    /// Ends everything that waits: requests as unknown, feeds so that they go on elsewhere.
     fn close(&self, why: &str) {
         let waiters = {
             let mut table = self.table();
@@ -416,47 +435,39 @@ impl Waiting {
             std::mem::take(&mut table.waiters)
         };
         for (_, waiter) in waiters {
-            if let Waiter::Watch(buffer) = waiter {
+            if let Waiter::Feed(buffer) = waiter {
                 buffer.end(FeedEnd::Broken(why.to_owned()));
             }
         }
     }
 
     /// Hands an answer to whoever waits for it; one for which nobody waits is dropped. Says whether this was the end of
-    /// a watch with which the node would go on, so that it is to be told.
-    #[must_use = "a node that is not told goes on with the watch"]
+    /// a feed with which the node would go on, so that it is to be told.
+    #[must_use = "a node that is not told goes on with the feed"]
     fn deliver(&self, frame: ServerFrame) -> bool {
         let mut table = self.table();
         match frame.body {
-            Some(server_frame::Body::WatchEvent(event)) => {
-                let overflowed = match table.waiters.get(&frame.id) {
-                    Some(Waiter::Watch(buffer)) => !buffer.push(event),
-                    _ => false,
-                };
-                if overflowed {
-                    table.waiters.remove(&frame.id);
-                }
-                overflowed
-            }
+            Some(server_frame::Body::WatchEvent(event)) => table.feed(frame.id, FeedEvent::Watch(event)),
+            Some(server_frame::Body::FollowEvent(event)) => table.feed(frame.id, FeedEvent::Follow(event)),
             body => match (table.waiters.remove(&frame.id), body) {
                 (Some(Waiter::Once(sender)), body) => {
                     // The other side may have given up in this moment.
                     let _ = sender.send(body);
                     false
                 }
-                (Some(Waiter::Watch(buffer)), Some(server_frame::Body::WatchEnded(end))) => {
+                (Some(Waiter::Feed(buffer)), Some(server_frame::Body::WatchEnded(end))) => {
                     buffer.end(
                         end.error
                             .map_or(FeedEnd::Cancelled, |error| FeedEnd::Server(Box::new(error))),
                     );
                     false
                 }
-                (Some(Waiter::Watch(buffer)), Some(server_frame::Body::Error(error))) => {
+                (Some(Waiter::Feed(buffer)), Some(server_frame::Body::Error(error))) => {
                     buffer.end(FeedEnd::Server(Box::new(error)));
                     false
                 }
-                (Some(Waiter::Watch(buffer)), _) => {
-                    let error = WireError::internal("a watch was answered with something else");
+                (Some(Waiter::Feed(buffer)), _) => {
+                    let error = WireError::internal("a feed was answered with something else");
                     buffer.end(FeedEnd::Server(Box::new(error)));
                     true
                 }
@@ -490,7 +501,7 @@ async fn read(
     let why = loop {
         match incoming.message().await {
             Ok(Some(frame)) => {
-                waiting.heard(runtime.clock.now().boot);
+                waiting.heard(runtime.clock.boot());
                 if let Some(why) = take(frame, &waiting, &outgoing, &directory) {
                     break why;
                 }
@@ -522,6 +533,23 @@ fn take(frame: ServerFrame, waiting: &Waiting, outgoing: &Outgoing, directory: &
         _ => {}
     }
     None
+}
+
+/// What is said first on a stream.
+fn hello(dialer: &Dialer) -> ClientFrame {
+    let hello = HelloRequest {
+        scope: Some(dialer.scope.clone()),
+        create_namespace: false,
+        cluster_id: dialer.directory.cluster(),
+        client: dialer.label.clone(),
+        protocol: PROTOCOL,
+        timeout_ms: 0,
+    };
+    ClientFrame {
+        id: 1,
+        timeout_ms: milliseconds(dialer.connect_timeout),
+        body: Some(client_frame::Body::Hello(hello)),
+    }
 }
 
 /// Waits for the answer to the hello.
@@ -568,14 +596,23 @@ fn hello_refused(endpoint: &str, error: WireError) -> Error {
     }
 }
 
-/// Makes the connection over the network that was handed in.
-async fn connect(dialer: &Dialer, endpoint: &str) -> Result<Channel, tonic::transport::Error> {
+/// Makes the connection over the network that was handed in, and notes if that refuses it.
+async fn connect(
+    dialer: &Dialer,
+    endpoint: &str,
+    refused: Arc<AtomicBool>,
+) -> Result<Channel, tonic::transport::Error> {
     let network = Arc::clone(&dialer.runtime.network);
     let address: Arc<str> = endpoint.into();
     let tasks = Arc::clone(&dialer.runtime.tasks);
     let connector = tower::service_fn(move |_: Uri| {
         let connecting = network.connect(&address);
-        async move { connecting.await.map(TokioIo::new) }
+        let refused = Arc::clone(&refused);
+        async move {
+            let connected = connecting.await;
+            refused.store(connected.is_err(), Ordering::Relaxed);
+            connected.map(TokioIo::new)
+        }
     });
     Endpoint::from_shared(Bytes::from(format!("http://{endpoint}")))?
         .initial_stream_window_size(STREAM_WINDOW_BYTES)

@@ -129,7 +129,7 @@ impl Client {
             backoff_max: BACKOFF_MAX,
         };
         let shared = Arc::new(Shared {
-            pool: Pool::new(&options.endpoints, dialer.clone()),
+            pool: Pool::new(&options.endpoints, dialer.clone()).waiting_for_node(options.wait_for_node),
             keep_alive: KeepAlive::new(options.endpoints, dialer),
             runtime: options.runtime,
             label: options.label,
@@ -155,7 +155,7 @@ impl Client {
 
     /// Takes note of what an answer says of the group that it came from.
     pub(crate) fn saw(&self, header: Option<&Header>) {
-        self.shared.directory.saw(header, self.now().boot);
+        self.shared.directory.saw(header, self.shared.runtime.clock.boot());
     }
 
     /// The highest revision seen of the namespace's group; 0 if none was, or the group is not known.
@@ -215,10 +215,14 @@ impl Client {
         let mut identities = 0;
         loop {
             identities += 1;
-            let home = self.home(mutation.creates, budget.left(runtime));
-            let group = home.await.map_err(Error::before_sending)?;
-            let identity = self.identify(group, budget.left(runtime));
-            let identity = identity.await.map_err(Error::before_sending)?;
+            let group = match self.known_home() {
+                Some(group) => group,
+                None => {
+                    let home = self.home(mutation.creates, budget.left(runtime));
+                    home.await.map_err(Error::before_sending)?
+                }
+            };
+            let identity = self.identify(group, budget).await.map_err(Error::before_sending)?;
             let repeat = match identity {
                 Identity::None => mutation.unidentified,
                 Identity::Numbered(_) | Identity::OneShot(_) => Repeat::Remembered,
@@ -296,19 +300,29 @@ impl Client {
         let server_frame::Body::Hello(reply) = answer.body else {
             return Err(Error::unexpected("hello"));
         };
-        self.shared.directory.met("the node", &reply, self.now().boot)?;
+        self.shared
+            .directory
+            .met("the node", &reply, self.shared.runtime.clock.boot())?;
         self.namespace.home.told(&reply);
         Ok(reply)
     }
 
-    async fn identify(&self, group: u32, timeout: Duration) -> Result<Identity, Error> {
+    async fn identify(&self, group: u32, budget: Budget) -> Result<Identity, Error> {
         match self.shared.request_mode {
             RequestMode::Anonymous => Ok(Identity::None),
             RequestMode::OneShot => {
                 let fresh = |(time_us, age): (u64, Duration)| (age <= TIME_AGE_MAX).then_some(time_us);
-                let time_us = match self.shared.directory.time_us(group, self.now().boot).and_then(fresh) {
+                let time_us = match self
+                    .shared
+                    .directory
+                    .time_us(group, self.shared.runtime.clock.boot())
+                    .and_then(fresh)
+                {
                     Some(time_us) => time_us,
-                    None => self.say_hello(false, timeout).await?.time_us,
+                    None => {
+                        let left = budget.left(&self.shared.runtime);
+                        self.say_hello(false, left).await?.time_us
+                    }
                 };
                 Ok(Identity::OneShot(one_shot(
                     random_identity(&*self.shared.runtime.random),
@@ -316,9 +330,12 @@ impl Client {
                 )))
             }
             RequestMode::Numbered => {
-                let budget = Budget::new(&self.shared.runtime, timeout);
-                let requester = self.requester(budget).await?;
-                let beginning = requester.begin(self.now().boot);
+                let now = self.shared.runtime.clock.boot();
+                let requester = self.requester(budget, now).await?;
+                if let Some(ticket) = requester.try_begin(now) {
+                    return Ok(Identity::Numbered(Held::new(self.clone(), ticket)));
+                }
+                let beginning = requester.begin(now);
                 match tokio::time::timeout(budget.left(&self.shared.runtime), beginning).await {
                     Ok(ticket) => Ok(Identity::Numbered(Held::new(self.clone(), ticket))),
                     Err(_) => Err(Error::Busy {
@@ -330,15 +347,21 @@ impl Client {
     }
 
     /// The session as which this client asks in this namespace.
-    async fn requester(&self, budget: Budget) -> Result<Arc<Requester>, Error> {
+    async fn requester(&self, budget: Budget, now: Duration) -> Result<Arc<Requester>, Error> {
+        let known = |requester: &Option<Arc<Requester>>| requester.as_ref().filter(|known| known.fresh(now)).cloned();
+        if let Ok(requester) = self.namespace.requester.try_lock()
+            && let Some(known) = known(&requester)
+        {
+            return Ok(known);
+        }
         let left = || budget.left(&self.shared.runtime);
         let locking = tokio::time::timeout(left(), self.namespace.requester.lock());
         let mut requester = locking.await.map_err(|_| Error::NoAnswer {
             why: "another call is still opening the session of this client's requests".to_owned(),
             outcome: Outcome::NotApplied,
         })?;
-        if let Some(known) = requester.as_ref().filter(|known| known.fresh(self.now().boot)) {
-            return Ok(Arc::clone(known));
+        if let Some(known) = known(&requester) {
+            return Ok(known);
         }
         let (reply, sent) = self.open(None, &self.shared.label, left(), false).await?;
         let session = reply.session.ok_or_else(|| Error::unexpected("open_session"))?;

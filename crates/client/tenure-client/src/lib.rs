@@ -37,6 +37,8 @@ mod channel;
 mod client;
 mod directory;
 mod error;
+mod feed;
+pub mod felix;
 mod keep_alive;
 mod options;
 mod pool;
@@ -44,12 +46,14 @@ mod requests;
 pub mod runtime;
 mod session;
 mod sessions;
+mod stream;
+mod txn;
 mod verdict;
 mod watch;
 
 pub use cache::{
-    Cache, Delete, Deleted, Entry, Get, Guard, List, LocalDeadline, Owner, Page, Put, PutOutcome, Read, Removal, Touch,
-    Touched, Written,
+    Add, Added, Cache, Delete, DeletePrefix, Deleted, Entry, Get, GetCounter, Guard, List, LocalDeadline, Owner, Page,
+    PrefixStep, Put, PutOutcome, Read, Removal, Touch, Touched, Written,
 };
 pub use catalog::{CacheCreated, CreateCache};
 pub use client::Client;
@@ -59,12 +63,17 @@ pub use requests::RequestMode;
 pub use runtime::ClientRuntime;
 pub use session::{OpenSession, OpenedSession, Session, SessionKey};
 pub use sessions::SessionClosed;
+pub use stream::{
+    Append, Appended, CreateStream, Follow, FollowBuilder, FollowEnd, ReadFrom, ReadRecords, Record, RecordPage,
+    Stream, StreamCreated, StreamState,
+};
+pub use txn::{AppendTo, Operation, OperationResult, PutKey, Txn, TxnGuard, TxnOutcome};
 pub use verdict::{KeyFacts, Refusal, Verdict};
 pub use watch::{Change, ChangeKind, Watch, WatchBuilder, WatchEnd, WatchItem};
 
 pub use tenure_api::v1::{
-    CacheInfo, Consistency, EndReason, GroupInfo, HelloReply, NamespaceInfo, NodeInfo, SessionInfo, StatusReply,
-    WireError,
+    CacheInfo, Consistency, EndReason, FenceMode, GroupInfo, HelloReply, NamespaceInfo, NodeInfo, SessionInfo,
+    StatusReply, StreamInfo, StreamSettings, WireError,
 };
 pub use tenure_api::{ErrorCode, Outcome};
 pub use tenure_recipes::{EndCause, LostReason, SessionState};

@@ -28,6 +28,7 @@ pub struct ClientBuilder {
     timeout: Option<Duration>,
     label: Option<String>,
     request_mode: RequestMode,
+    wait_for_node: bool,
     runtime: Option<ClientRuntime>,
 }
 
@@ -39,6 +40,7 @@ pub(crate) struct Options {
     pub(crate) timeout: Duration,
     pub(crate) label: String,
     pub(crate) request_mode: RequestMode,
+    pub(crate) wait_for_node: bool,
     pub(crate) runtime: ClientRuntime,
 }
 
@@ -77,6 +79,15 @@ impl ClientBuilder {
     /// How mutations are identified; by numbers of a session of the client's own if none is chosen.
     pub fn request_mode(mut self, mode: RequestMode) -> ClientBuilder {
         self.request_mode = mode;
+        self
+    }
+
+    /// Keep trying for the whole time of a call even where nobody has ever been met and every endpoint refuses
+    /// connections: for programs that start before their cluster. Without it such a call ends after half a second with
+    /// [`Error::Unreachable`], not applied. A client that has met its cluster once always keeps trying, since a node
+    /// that was there is probably on its way back; so do sessions that are kept alive, and watches that have begun.
+    pub fn wait_for_node(mut self, wait: bool) -> ClientBuilder {
+        self.wait_for_node = wait;
         self
     }
 
@@ -119,6 +130,7 @@ impl ClientBuilder {
             timeout: self.timeout.unwrap_or(TIMEOUT_DEFAULT).max(TIMEOUT_MIN),
             label,
             request_mode: self.request_mode,
+            wait_for_node: self.wait_for_node,
             runtime: self.runtime.unwrap_or_else(ClientRuntime::system),
         }))
     }

@@ -2,6 +2,10 @@
 //!
 //! A refused connection moves on at once. An endpoint that does not answer is tried beside the next one. The leader of
 //! a group is preferred where it is known to be one of the endpoints; any node answers any request.
+//!
+//! Where nobody listens at any endpoint, a client that has met its cluster before keeps trying: a node that was there
+//! is probably on its way back. One that never met anybody gives up soon, as its addresses are probably wrong, unless it
+//! was told to wait for a node.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +17,7 @@ use tokio::sync::Notify;
 
 use tenure_api::v1::Header;
 
-use crate::channel::{Dialer, Stream};
+use crate::channel::{Dialer, NotOpened, Stream};
 use crate::error::Error;
 use crate::runtime::{Instants, random_u64};
 
@@ -22,11 +26,15 @@ const BACKOFF_MIN: Duration = Duration::from_millis(20);
 /// …up to this.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
+/// How long a call of a client that has never met a node goes on where every endpoint refuses connections.
+const REFUSED_PATIENCE: Duration = Duration::from_millis(500);
+
 /// The endpoints of a cluster.
 pub(crate) struct Pool {
     links: Vec<Arc<Link>>,
     current: AtomicUsize,
     dialer: Dialer,
+    wait_for_node: bool,
 }
 
 impl Pool {
@@ -38,7 +46,13 @@ impl Pool {
             links: endpoints.iter().enumerate().map(link).collect(),
             current: AtomicUsize::new(0),
             dialer,
+            wait_for_node: false,
         }
+    }
+
+    /// The same pool, whose callers keep trying even if no node was ever met.
+    pub(crate) fn waiting_for_node(self, wait_for_node: bool) -> Pool {
+        Pool { wait_for_node, ..self }
     }
 
     /// How many endpoints there are.
@@ -72,6 +86,13 @@ impl Pool {
     /// # Errors
     /// None could be reached, or one of them belongs to another cluster. Nothing was applied.
     pub(crate) async fn stream(&self, first: usize, patience: Duration) -> Result<Arc<Stream>, Error> {
+        if let Some(ready) = self
+            .links
+            .get(first % self.links.len().max(1))
+            .and_then(|link| link.ready())
+        {
+            return Ok(ready);
+        }
         let mut tried = 0;
         let mut waiting = FuturesUnordered::new();
         loop {
@@ -103,9 +124,48 @@ impl Pool {
         Link::stream(&self.links[index % self.links.len()], &self.dialer).await
     }
 
+    /// How long to wait before trying again after this failure, which was one of so many in a row. What no endpoint
+    /// can be reached for waits for the endpoints' own backoff and not for one more on top of it.
+    pub(crate) fn pause(&self, error: &Error, failures: u32, random: u64) -> Duration {
+        let until_retry = match error {
+            Error::Unreachable { .. } => self.until_retry(),
+            _ => None,
+        };
+        until_retry.unwrap_or_else(|| backoff(failures, random))
+    }
+
+    /// Whether a call that began at this instant of the boot-time clock and would try again after `pause` should give
+    /// up instead: nobody was ever met, and since it began every endpoint has refused a connection.
+    pub(crate) fn in_vain(&self, began: Duration, pause: Duration) -> bool {
+        let refused_since = |link: &Arc<Link>| match &link.inner().state {
+            State::Failed { refused_at, .. } => refused_at.is_some_and(|at| at >= began),
+            _ => false,
+        };
+        !self.wait_for_node
+            && self.dialer.directory.cluster().is_empty()
+            && self.dialer.runtime.clock.boot().saturating_sub(began) + pause >= REFUSED_PATIENCE
+            && self.links.iter().all(refused_since)
+    }
+
+    /// How long it is until the first endpoint may be tried again; `None` if one may be tried now.
+    fn until_retry(&self) -> Option<Duration> {
+        let now = self.dialer.runtime.clock.boot();
+        let mut first = None;
+        for link in &self.links {
+            match &link.inner().state {
+                State::Failed { retry_at, .. } => {
+                    let wait = retry_at.saturating_sub(now);
+                    first = Some(first.map_or(wait, |first: Duration| first.min(wait)));
+                }
+                State::Idle | State::Connecting | State::Ready(_) => return None,
+            }
+        }
+        first
+    }
+
     /// Takes note of where answers came from.
     pub(crate) fn saw(&self, headers: &[Header]) {
-        let now = self.now().boot;
+        let now = self.dialer.runtime.clock.boot();
         for header in headers {
             self.dialer.directory.saw(Some(header), now);
         }
@@ -118,7 +178,7 @@ impl Pool {
 
     /// New requests take a new connection to this endpoint if nothing has come over the present one for so long.
     pub(crate) fn retire_if_silent(&self, index: usize, silence: Duration) {
-        let now = self.dialer.runtime.clock.now().boot;
+        let now = self.dialer.runtime.clock.boot();
         if let State::Ready(stream) = &self.links[index % self.links.len()].inner().state
             && stream.silent_for(now) >= silence
         {
@@ -146,7 +206,12 @@ enum State {
     Idle,
     Connecting,
     Ready(Arc<Stream>),
-    Failed { error: Error, retry_at: Duration },
+    Failed {
+        error: Error,
+        retry_at: Duration,
+        /// When the network refused the connection; `None`: it failed in another way.
+        refused_at: Option<Duration>,
+    },
 }
 
 impl Link {
@@ -168,6 +233,14 @@ impl Link {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The stream to this endpoint, if it is open.
+    fn ready(&self) -> Option<Arc<Stream>> {
+        match &self.inner().state {
+            State::Ready(stream) if stream.usable() => Some(Arc::clone(stream)),
+            _ => None,
+        }
+    }
+
     /// Whether a request may be sent here without a detour.
     fn healthy(&self) -> bool {
         !matches!(self.inner().state, State::Failed { .. })
@@ -185,7 +258,7 @@ impl Link {
                 match &inner.state {
                     State::Ready(stream) if stream.usable() => return Ok(Arc::clone(stream)),
                     // Whoever has waited for an attempt takes its result; whoever comes later waits for the backoff.
-                    State::Failed { error, retry_at } if joined || dialer.runtime.clock.now().boot < *retry_at => {
+                    State::Failed { error, retry_at, .. } if joined || dialer.runtime.clock.boot() < *retry_at => {
                         return Err(error.clone());
                     }
                     State::Connecting => {}
@@ -213,13 +286,15 @@ impl Link {
                         inner.failures = 0;
                         inner.state = State::Ready(Arc::new(stream));
                     }
-                    Err(error) => {
+                    Err(NotOpened { error, refused }) => {
                         tracing::debug!(%error, endpoint = %link.endpoint, "no connection");
+                        let now = dialer.runtime.clock.boot();
                         inner.failures = inner.failures.saturating_add(1);
                         let wait = backoff(inner.failures, random_u64(&*dialer.runtime.random)).min(dialer.backoff_max);
                         inner.state = State::Failed {
                             error,
-                            retry_at: dialer.runtime.clock.now().boot + wait,
+                            retry_at: now + wait,
+                            refused_at: refused.then_some(now),
                         };
                     }
                 }

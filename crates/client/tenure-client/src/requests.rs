@@ -90,6 +90,16 @@ impl Requester {
             .acquire_owned()
             .await
             .expect("the slots are never closed");
+        self.ticket(slot, now)
+    }
+
+    /// Takes the next number if there is room for it.
+    pub(crate) fn try_begin(self: &Arc<Requester>, now: Duration) -> Option<Ticket> {
+        let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        Some(self.ticket(slot, now))
+    }
+
+    fn ticket(self: &Arc<Requester>, slot: OwnedSemaphorePermit, now: Duration) -> Ticket {
         let mut inner = self.inner();
         inner.used = now;
         let seq = inner.window.begin();

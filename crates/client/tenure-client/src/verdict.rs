@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use tenure_api::ErrorCode;
-use tenure_api::v1::{self, CacheInfo, refusal};
+use tenure_api::v1::{self, CacheInfo, FenceMode, StreamInfo, refusal};
 
 use crate::error::Error;
 
@@ -68,6 +68,21 @@ pub enum Refusal {
         /// What it has.
         cache: Option<CacheInfo>,
     },
+    /// A stream of this name exists with other settings.
+    StreamExistsOtherwise {
+        /// What it has.
+        stream: StreamInfo,
+    },
+    /// The stream's tail is not the offset that was expected: somebody else has appended.
+    WrongTail {
+        /// The offset that the next record gets.
+        tail: u64,
+    },
+    /// A writer with a higher fencing token has appended to the stream, or sealed it.
+    StaleToken {
+        /// The highest token that the stream has accepted.
+        current: u64,
+    },
     /// A verdict that this program does not know: nothing changed.
     Other {
         /// Its code.
@@ -80,7 +95,9 @@ impl Refusal {
     pub fn code(&self) -> ErrorCode {
         match self {
             Refusal::ConditionFailed { .. } => ErrorCode::ConditionFailed,
-            Refusal::ExistsOtherwise { .. } => ErrorCode::ExistsOtherwise,
+            Refusal::ExistsOtherwise { .. } | Refusal::StreamExistsOtherwise { .. } => ErrorCode::ExistsOtherwise,
+            Refusal::WrongTail { .. } => ErrorCode::WrongTail,
+            Refusal::StaleToken { .. } => ErrorCode::StaleToken,
             Refusal::Other { code } => ErrorCode::from_name(code).unwrap_or(ErrorCode::ConditionFailed),
         }
     }
@@ -98,7 +115,12 @@ impl Refusal {
             Some(refusal::Detail::ConditionFailed(failed)) => Refusal::ConditionFailed {
                 key: failed.key.map(KeyFacts::from_wire),
             },
-            Some(refusal::Detail::ExistsOtherwise(exists)) => Refusal::ExistsOtherwise { cache: exists.cache },
+            Some(refusal::Detail::ExistsOtherwise(exists)) => match exists.stream {
+                Some(stream) => Refusal::StreamExistsOtherwise { stream },
+                None => Refusal::ExistsOtherwise { cache: exists.cache },
+            },
+            Some(refusal::Detail::WrongTail(tail)) => Refusal::WrongTail { tail },
+            Some(refusal::Detail::StaleToken(current)) => Refusal::StaleToken { current },
             None if refusal.code == ErrorCode::ConditionFailed.name() => Refusal::ConditionFailed { key: None },
             None => Refusal::Other { code: refusal.code },
         }
@@ -117,15 +139,47 @@ impl fmt::Display for Refusal {
                 cache.shards,
                 if cache.shards == 1 { "shard" } else { "shards" },
                 cache.replication,
-                match cache.consistency() {
-                    v1::Consistency::Leader => "leader",
-                    v1::Consistency::Quorum | v1::Consistency::Unspecified => "quorum",
-                }
+                consistency_name(cache.consistency()),
             ),
+            Refusal::StreamExistsOtherwise { stream } => write_stream(f, stream),
             Refusal::ExistsOtherwise { cache: None } => f.write_str("it exists with other settings"),
+            Refusal::WrongTail { tail } => write!(f, "the tail is {tail}"),
+            Refusal::StaleToken { current } => write!(f, "the stream has accepted the fencing token {current}"),
             Refusal::Other { code } => f.write_str(code),
         }
     }
+}
+
+fn consistency_name(consistency: v1::Consistency) -> &'static str {
+    match consistency {
+        v1::Consistency::Leader => "leader",
+        v1::Consistency::Quorum | v1::Consistency::Unspecified => "quorum",
+    }
+}
+
+/// A stream with its settings, for people.
+fn write_stream(f: &mut fmt::Formatter<'_>, stream: &StreamInfo) -> fmt::Result {
+    let settings = stream.settings.unwrap_or_default();
+    let fence = match settings.fence() {
+        FenceMode::Mandatory => "mandatory",
+        FenceMode::Optional | FenceMode::Unspecified => "optional",
+    };
+    write!(f, "{} exists with fence {fence}", stream.name)?;
+    match settings.retention_ms {
+        Some(time) => write!(f, ", retention {time} ms")?,
+        None => f.write_str(", no end of retention")?,
+    }
+    match settings.retention_bytes {
+        Some(bytes) => write!(f, ", {bytes} bytes")?,
+        None => f.write_str(", all bytes")?,
+    }
+    if let Some(window) = settings.dedup_window_ms {
+        write!(f, ", deduplication window {window} ms")?;
+    }
+    if let Some(copies) = settings.replication {
+        write!(f, ", replication {copies}")?;
+    }
+    write!(f, ", consistency {}", consistency_name(settings.consistency()))
 }
 
 /// The key that stood in the way of a write.

@@ -3,10 +3,8 @@
 //! A broken stream, a node that cannot go on, and a reader that is slower than its buffer are resumed from behind the
 //! last change that was taken: nothing is missed and nothing comes twice.
 
-pub(crate) mod buffer;
 mod follower;
 
-use std::collections::BTreeSet;
 use std::future::IntoFuture;
 use std::time::Duration;
 
@@ -14,19 +12,14 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, stream};
 
-use tenure_api::v1::{EndReason, WireError, wire_error};
-use tenure_api::{ErrorCode, Outcome};
+use tenure_api::ErrorCode;
+use tenure_api::v1::{EndReason, WireError, client_frame};
 
 use crate::cache::{Cache, Entry};
-use crate::channel::{AttemptError, WatchFeed};
 use crate::error::Error;
-use crate::pool::backoff;
-use crate::runtime::random_u64;
-use buffer::{FeedEnd, FeedItem};
+use crate::feed::FeedEvent;
+use crate::feed::subscription::{Subscription, SubscriptionEnd};
 use follower::Follower;
-
-/// An endpoint that has not taken up a watch after the time of a call divided by this is left for the next one.
-const PATIENCE_DIVISOR: u32 = 4;
 
 /// A watch that is being described; awaiting it begins it.
 #[derive(Clone, Debug)]
@@ -88,26 +81,15 @@ impl WatchBuilder {
         }
         let timeout = self.cache.client().timeout();
         let mut watch = Watch::new(self);
-        let outcome = Outcome::NotApplied;
         let beginning = async {
-            watch
-                .cache
-                .client()
-                .home(false, timeout)
-                .await
-                .map_err(WatchEnd::Failed)?;
+            let client = watch.cache.client();
+            client.home(false, timeout).await.map_err(WatchEnd::Failed)?;
             watch.start().await
         };
         match tokio::time::timeout(timeout, beginning).await {
             Ok(Ok(())) => Ok(watch),
             Ok(Err(end)) => Err(end.into_error()),
-            Err(_) => Err(match watch.last_error.take() {
-                Some(error) => error.with_outcome(outcome),
-                None => Error::NoAnswer {
-                    why: "the watch did not begin in time".to_owned(),
-                    outcome,
-                },
-            }),
+            Err(_) => Err(watch.subscription.not_begun()),
         }
     }
 }
@@ -125,17 +107,7 @@ impl IntoFuture for WatchBuilder {
 pub struct Watch {
     cache: Cache,
     follower: Follower,
-    feed: Option<WatchFeed>,
-    subscribing: Option<BoxFuture<'static, Result<WatchFeed, (usize, Error)>>>,
-    /// Until when, on the monotonic clock, the feed is to begin; `None` once it has.
-    begin_by: Option<Duration>,
-    /// Subscriptions in a row that came to nothing.
-    failures: u32,
-    endpoint: usize,
-    /// Endpoints that do not keep the wanted revision any more, and the lowest that one of them does.
-    compacted: BTreeSet<usize>,
-    resume_from: Option<u64>,
-    last_error: Option<Error>,
+    subscription: Subscription,
     ended: bool,
 }
 
@@ -143,20 +115,13 @@ impl Watch {
     fn new(builder: WatchBuilder) -> Watch {
         let client = builder.cache.client();
         let scope = client.scope();
-        let endpoint = client.shared.pool.first(client.known_home());
+        let subscription = Subscription::new(client.clone());
         let name = builder.cache.name().to_owned();
         let follower = Follower::new(scope, name, builder.target, builder.from, builder.with_state);
         Watch {
             cache: builder.cache,
             follower,
-            feed: None,
-            subscribing: None,
-            begin_by: None,
-            failures: 0,
-            endpoint,
-            compacted: BTreeSet::new(),
-            resume_from: None,
-            last_error: None,
+            subscription,
             ended: false,
         }
     }
@@ -184,7 +149,7 @@ impl Watch {
             }
             if let Err(end) = self.advance().await {
                 self.ended = true;
-                self.feed = None;
+                self.subscription.close();
                 return Some(Err(end));
             }
         }
@@ -208,159 +173,36 @@ impl Watch {
 
     /// One step: subscribes if need be, else takes one event.
     async fn advance(&mut self) -> Result<(), WatchEnd> {
-        let Some(feed) = &self.feed else {
-            return self.subscribe().await;
+        let follower = &mut self.follower;
+        let step = self
+            .subscription
+            .step(|min_revision| client_frame::Body::Watch(follower.request(min_revision)));
+        let event = match step.await {
+            Ok(Some(FeedEvent::Watch(event))) => event,
+            Ok(Some(FeedEvent::Follow(_))) => return Err(WatchEnd::Failed(Error::unexpected("watch"))),
+            Ok(None) => return Ok(()),
+            Err(end) => return Err(self.end(end)),
         };
-        let endpoint = feed.stream.endpoint;
-        let taking = feed.buffer.next();
-        let taken = match self.begin_by {
-            None => taking.await,
-            Some(limit) => {
-                let left = limit.saturating_sub(self.cache.client().now().monotonic);
-                match tokio::time::timeout(left, taking).await {
-                    Ok(taken) => taken,
-                    Err(_) => FeedItem::End(FeedEnd::Broken("the node did not take up the watch in time".to_owned())),
-                }
-            }
-        };
-        match taken {
-            FeedItem::Event(event) => {
-                let seen = self.follower.take(event)?;
-                self.begin_by = None;
-                self.failures = 0;
-                self.compacted.clear();
-                self.resume_from = None;
-                if let (Some(revision), Some(group)) = (seen, self.cache.client().known_home()) {
-                    self.cache.client().shared.directory.saw_revision(group, revision);
-                }
-                Ok(())
-            }
-            FeedItem::End(end) => {
-                self.feed = None;
-                self.broken(end, endpoint)
-            }
+        let seen = self.follower.take(event)?;
+        self.subscription.served();
+        if let (Some(revision), Some(group)) = (seen, self.cache.client().known_home()) {
+            self.cache.client().shared.directory.saw_revision(group, revision);
         }
+        Ok(())
     }
 
-    /// Asks a node for what is wanted next. What is under way is kept here, so that a caller who gives up waiting over
-    /// and over does not begin it over and over.
-    async fn subscribe(&mut self) -> Result<(), WatchEnd> {
-        if self.subscribing.is_none() {
-            self.subscribing = Some(self.subscription());
+    fn end(&self, end: SubscriptionEnd) -> WatchEnd {
+        let next = || self.follower.next_revision();
+        match end {
+            SubscriptionEnd::Compacted { resume_from } => WatchEnd::Compacted {
+                resume_from: resume_from.unwrap_or_else(next),
+            },
+            SubscriptionEnd::Lagged { resume_from } => WatchEnd::Lagged {
+                resume_from: resume_from.unwrap_or_else(next),
+            },
+            SubscriptionEnd::ObjectDeleted { revision } => WatchEnd::ObjectDeleted { revision },
+            SubscriptionEnd::Failed(error) => WatchEnd::Failed(error),
         }
-        let Some(subscribing) = &mut self.subscribing else {
-            return Ok(());
-        };
-        let result = subscribing.await;
-        self.subscribing = None;
-        let client = self.cache.client();
-        match result {
-            Ok(feed) => {
-                self.begin_by = Some(client.now().monotonic + client.timeout() / PATIENCE_DIVISOR);
-                self.feed = Some(feed);
-                Ok(())
-            }
-            Err((_, error @ Error::WrongCluster { .. })) => Err(WatchEnd::Failed(error)),
-            Err((endpoint, error)) => self.failed(endpoint, error),
-        }
-    }
-
-    /// A subscription on its way: after a pause if the last one came to nothing, to the endpoint whose turn it is.
-    fn subscription(&mut self) -> BoxFuture<'static, Result<WatchFeed, (usize, Error)>> {
-        let client = self.cache.client().clone();
-        let endpoint = self.next_endpoint();
-        let only_there = !self.compacted.is_empty();
-        let pause = match self.failures {
-            0 => Duration::ZERO,
-            failures => backoff(failures, random_u64(&*client.shared.runtime.random)),
-        };
-        let request = self.follower.request(client.revision_seen());
-        async move {
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
-            }
-            let pool = &client.shared.pool;
-            let opened = if only_there {
-                pool.link_stream(endpoint).await
-            } else {
-                pool.stream(endpoint, client.timeout() / PATIENCE_DIVISOR).await
-            };
-            let stream = opened.map_err(|error| (endpoint, error))?;
-            let watching = stream.watch(request, client.timeout()).await;
-            watching.map_err(|error| (stream.endpoint, error.into_error()))
-        }
-        .boxed()
-    }
-
-    /// Where to subscribe: an endpoint that has not said that it does not keep the revision.
-    fn next_endpoint(&self) -> usize {
-        let endpoints = self.cache.client().shared.pool.len();
-        let mut candidates = (0..endpoints).map(|offset| (self.endpoint + offset) % endpoints);
-        candidates
-            .find(|endpoint| !self.compacted.contains(endpoint))
-            .unwrap_or(self.endpoint)
-    }
-
-    /// This endpoint did not serve: the next one is asked, unless all others do not keep the wanted revision.
-    fn failed(&mut self, endpoint: usize, error: Error) -> Result<(), WatchEnd> {
-        tracing::debug!(%error, "a watch looks for another node");
-        let endpoints = self.cache.client().shared.pool.len();
-        self.failures = self.failures.saturating_add(1);
-        self.endpoint = (endpoint + 1) % endpoints;
-        self.last_error = Some(error);
-        if self.compacted.is_empty() {
-            Ok(())
-        } else {
-            self.without_revision(endpoint % endpoints, None)
-        }
-    }
-
-    /// The feed has ended: is the watch to go on elsewhere?
-    fn broken(&mut self, end: FeedEnd, endpoint: usize) -> Result<(), WatchEnd> {
-        let error = match end {
-            FeedEnd::Overflow => return Ok(()),
-            FeedEnd::Broken(why) => {
-                return self.failed(endpoint, AttemptError::Broken(why).into_error());
-            }
-            FeedEnd::Cancelled => WireError::unavailable("the node ended the watch without a reason"),
-            FeedEnd::Server(error) => *error,
-        };
-        match error.error_code() {
-            Some(ErrorCode::Compacted) => self.without_revision(endpoint, error.resume_from()),
-            Some(ErrorCode::Lagged) => {
-                let resume_from = error.resume_from().unwrap_or_else(|| self.follower.next_revision());
-                Err(WatchEnd::Lagged { resume_from })
-            }
-            Some(ErrorCode::ObjectDeleted) => {
-                let revision = match error.detail {
-                    Some(wire_error::Detail::ObjectDeleted(revision)) if revision > 0 => Some(revision),
-                    _ => None,
-                };
-                Err(WatchEnd::ObjectDeleted { revision })
-            }
-            Some(code) if code.retryable() || code == ErrorCode::Deadline || code == ErrorCode::Internal => {
-                self.failed(endpoint, Error::from_wire(error))
-            }
-            _ => Err(WatchEnd::Failed(
-                Error::from_wire(error).with_outcome(Outcome::NotApplied),
-            )),
-        }
-    }
-
-    /// This endpoint cannot give the wanted revision, and keeps what comes from `resume_from` on if it says so. If none
-    /// can, the watch ends.
-    fn without_revision(&mut self, endpoint: usize, resume_from: Option<u64>) -> Result<(), WatchEnd> {
-        self.compacted.insert(endpoint);
-        self.resume_from = match (self.resume_from, resume_from) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        if self.compacted.len() < self.cache.client().shared.pool.len() {
-            return Ok(());
-        }
-        Err(WatchEnd::Compacted {
-            resume_from: self.resume_from.unwrap_or_else(|| self.follower.next_revision()),
-        })
     }
 }
 

@@ -39,6 +39,16 @@ impl Instants {
 pub trait Clock: Send + Sync {
     /// Reads both clocks, as near to the same moment as can be. Neither ever goes back.
     fn now(&self) -> Instants;
+
+    /// Reads the clock that goes on while the machine is suspended alone, which costs less than both.
+    fn boot(&self) -> Duration {
+        self.now().boot
+    }
+
+    /// Reads the clock that stops then alone.
+    fn monotonic(&self) -> Duration {
+        self.now().monotonic
+    }
 }
 
 /// A clock that stands still until it is moved: for tests.

@@ -9,6 +9,8 @@
 pub mod check;
 mod child;
 pub mod history;
+pub mod mutations;
+pub mod objects;
 pub mod observe;
 mod ports;
 mod process;

@@ -4,6 +4,7 @@
 //! while it works goes to stderr. Exit codes: 0 passed, 1 failed, 2 wrong usage.
 
 mod audit;
+mod bench;
 mod changes;
 mod failure;
 mod finding;
@@ -68,6 +69,12 @@ const COMMANDS: &[Command] = &[
         summary: "the simulation on fixed seeds",
         help: sim::HELP,
         run: sim::run,
+    },
+    Command {
+        name: "bench",
+        summary: "ours beside Redis, in turns, with the syncs of both counted",
+        help: bench::HELP,
+        run: bench::run,
     },
     Command {
         name: "generate",

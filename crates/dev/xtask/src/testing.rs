@@ -20,7 +20,7 @@ test. With arguments only the tests that nextest selects by them run, without do
 Tests find the binary by TENURE_BIN. The last line counts the tests.";
 
 /// Packages of Debian that tests start or use.
-const DEBIAN_PACKAGES: &[&str] = &["strace"];
+const DEBIAN_PACKAGES: &[&str] = &["redis-server", "strace", "valgrind"];
 
 /// The version of the test runner that is installed where there is none.
 const NEXTEST_VERSION: &str = "0.9.143";
@@ -47,7 +47,7 @@ pub(crate) fn run(repository: &Repository, arguments: &[String]) -> Result<(), F
 }
 
 /// Installs packages that are missing, if we may.
-fn install_debian_packages(packages: &[&str]) -> Result<(), Failure> {
+pub(crate) fn install_debian_packages(packages: &[&str]) -> Result<(), Failure> {
     let missing: Vec<&str> = packages
         .iter()
         .copied()

@@ -7,8 +7,12 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use tenure_core::codec::fingerprint;
-use tenure_core::command::{Acknowledged, CacheSettings, Command, Entry, Guard, Origin, Request};
+use tenure_core::command::{
+    Acknowledged, Append, CacheSettings, Command, Entry, FenceMode, Guard, Operation, Origin, Request, StreamSettings,
+    Txn, TxnGuard,
+};
 use tenure_core::ids::{Namespace, Nonce, ObjectName, Secret, SessionRef};
+use tenure_core::limits::DEDUP_WINDOW_DEFAULT;
 use tenure_core::machine::{Applied, GroupKind, Machine};
 use tenure_core::response::{Done, Response};
 use tenure_core::table::MemTable;
@@ -20,6 +24,8 @@ const ENTRY_COMMANDS: usize = 64;
 const COMMANDS: usize = 320_000;
 /// Sessions that take turns.
 const SESSIONS: usize = 1_000;
+/// Bytes that the stream keeps, so that it is shortened all the time.
+const STREAM_BYTES: u64 = 1 << 20;
 const TTL: Span = Span::from_secs(30);
 
 /// A group with sessions.
@@ -54,6 +60,24 @@ fn main() {
             anonymous(put(turn % 100, None, None))
         });
         measure(&mut report, "touch", &mut bench, |_, turn| anonymous(touch(turn % 100)));
+        measure(&mut report, "addition to a counter", &mut bench, |_, turn| {
+            anonymous(add(turn % 100))
+        });
+        measure(
+            &mut report,
+            "transaction of a guard, two writes and an append",
+            &mut bench,
+            |_, turn| anonymous(txn(turn % 100)),
+        );
+        measure(&mut report, "append of one record of 100 bytes", &mut bench, |_, _| {
+            anonymous(append(None))
+        });
+        measure(
+            &mut report,
+            "the same with a message id and a token",
+            &mut bench,
+            |_, turn| anonymous(append(Some(turn))),
+        );
         bench.keep_alives(&mut report);
     }
     println!("{report}");
@@ -72,7 +96,21 @@ impl Bench {
             name: cache(),
             settings: CacheSettings { replication: 1 },
         };
-        bench.apply(vec![anonymous(Command::TakeBlock { first: 1 }), anonymous(create)]);
+        let create_stream = Command::CreateStream {
+            name: stream(),
+            settings: StreamSettings {
+                retention: None,
+                retention_bytes: Some(STREAM_BYTES),
+                fence: FenceMode::Optional,
+                dedup_window: DEDUP_WINDOW_DEFAULT,
+                replication: 1,
+            },
+        };
+        bench.apply(vec![
+            anonymous(Command::TakeBlock { first: 1 }),
+            anonymous(create),
+            anonymous(create_stream),
+        ]);
         for number in 0..SESSIONS {
             let opened = bench.apply(vec![anonymous(Command::OpenSession {
                 nonce: Nonce(number as u128),
@@ -213,6 +251,60 @@ fn touch(number: usize) -> Command {
     }
 }
 
+fn add(number: usize) -> Command {
+    Command::Add {
+        cache: cache(),
+        key: Bytes::from(format!("counters/{number:08}")),
+        delta: 1,
+        ttl: None,
+    }
+}
+
+fn append(number: Option<usize>) -> Command {
+    Command::Append {
+        stream: stream(),
+        append: Append {
+            records: vec![record()],
+            token: number.map(|_| 1),
+            message_id: number.map(|number| Bytes::from(format!("order-{number:012}"))),
+            ..Append::default()
+        },
+    }
+}
+
+fn txn(number: usize) -> Command {
+    let put = |number| Operation::Put {
+        cache: cache(),
+        key: key(number),
+        value: Bytes::from_static(b"10.0.0.7:8080, host 3"),
+        ttl: Some(TTL),
+        owner: None,
+    };
+    Command::Txn(Txn {
+        guards: vec![TxnGuard::Key {
+            cache: cache(),
+            key: key(number),
+            guard: Guard::Present,
+        }],
+        then: vec![
+            put(number),
+            put(number + 100),
+            Operation::Append {
+                stream: stream(),
+                append: Append {
+                    records: vec![record()],
+                    ..Append::default()
+                },
+            },
+        ],
+        otherwise: Vec::new(),
+    })
+}
+
+fn record() -> Bytes {
+    Bytes::from_static(&[b'r'; 100])
+}
+
 fn anonymous(command: Command) -> Request {
     Request {
         origin: Origin::Anonymous,
@@ -222,6 +314,13 @@ fn anonymous(command: Command) -> Request {
 
 fn key(number: usize) -> Bytes {
     Bytes::from(format!("jobs/nightly/{number:08}"))
+}
+
+fn stream() -> ObjectName {
+    ObjectName {
+        name: "events".to_owned(),
+        ..cache()
+    }
 }
 
 fn cache() -> ObjectName {

@@ -1,4 +1,4 @@
-//! Versioned bytes of entries and of changes in the feed. The first byte is the version of the form; fields
+//! Versioned bytes of entries, of changes in the feed and of answers on their way to the node that asked. The first byte is the version of the form; fields
 //! follow in the order of their declaration, numbers as variable-length integers. `tests/vectors` holds bytes
 //! of every form ever written, so a field that moves is noticed.
 
@@ -12,11 +12,15 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use crate::command::{Command, Entry};
 use crate::effect::Change;
 use crate::ids::Fingerprint;
+use crate::response::{Answer, KeptAlive};
+use crate::time::Timestamp;
 
 /// The form of entries that this release writes.
 const ENTRY_FORM: u8 = 1;
 /// The form of changes that this release writes.
 const CHANGE_FORM: u8 = 1;
+/// The form of answers that this release writes.
+const ANSWER_FORM: u8 = 1;
 
 /// Bytes that are not what they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +57,32 @@ pub fn encode_change(change: &Change) -> Bytes {
 /// [`CodecError`] if the form is unknown or the bytes do not decode to exactly one change.
 pub fn decode_change(bytes: &[u8]) -> Result<Change, CodecError> {
     decode(CHANGE_FORM, bytes, "a change")
+}
+
+/// The bytes of an answer.
+pub fn encode_answer(answer: &Answer) -> Bytes {
+    encode(ANSWER_FORM, answer)
+}
+
+/// The answer in these bytes. Never panics, whatever the bytes are.
+///
+/// # Errors
+/// [`CodecError`] if the form is unknown or the bytes do not decode to exactly one answer.
+pub fn decode_answer(bytes: &[u8]) -> Result<Answer, CodecError> {
+    decode(ANSWER_FORM, bytes, "an answer")
+}
+
+/// The bytes of the answer to a keep-alive and of the cluster time at which it was given.
+pub fn encode_kept_alive(kept: KeptAlive, time: Timestamp) -> Bytes {
+    encode(ANSWER_FORM, &(kept, time))
+}
+
+/// The answer to a keep-alive in these bytes, and its cluster time. Never panics, whatever the bytes are.
+///
+/// # Errors
+/// [`CodecError`] if the form is unknown or the bytes do not decode to exactly one such answer.
+pub fn decode_kept_alive(bytes: &[u8]) -> Result<(KeptAlive, Timestamp), CodecError> {
+    decode(ANSWER_FORM, bytes, "an answer to a keep-alive")
 }
 
 /// The fingerprint of a command: a 128-bit hash with a fixed key over its bytes. It tells an honest mistake

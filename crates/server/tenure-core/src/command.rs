@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Fingerprint, Namespace, NodeId, Nonce, ObjectName, OneShotId, Secret, SessionId, SessionRef};
 use crate::time::{Span, Timestamp};
 
+mod form;
+
 /// One entry of a group's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -149,6 +151,191 @@ pub enum Command {
     },
     /// System group: a command about the cluster itself.
     System(SystemCommand),
+    /// Adds to a counter: a key whose value is the decimal text of a 64-bit number with a sign.
+    Add {
+        /// In which cache.
+        cache: ObjectName,
+        /// The key. One that does not exist counts as 0 and is created.
+        key: Bytes,
+        /// What is added.
+        delta: i64,
+        /// The TTL of a counter that this creates; one that exists keeps its own, and its owner.
+        ttl: Option<Span>,
+    },
+    /// Deletes the keys that begin with a prefix, in order: one step, bounded by
+    /// [`PREFIX_DELETED_MAX`](crate::limits::PREFIX_DELETED_MAX) and
+    /// [`PREFIX_DELETED_BYTES_MAX`](crate::limits::PREFIX_DELETED_BYTES_MAX).
+    DeletePrefix {
+        /// In which cache.
+        cache: ObjectName,
+        /// What the keys begin with; empty: every key.
+        prefix: Bytes,
+    },
+    /// Runs one branch of a transaction, all of it or nothing.
+    Txn(Txn),
+    /// Creates a stream; the same settings again succeed.
+    CreateStream {
+        /// Its name. Streams and caches have names of their own.
+        name: ObjectName,
+        /// Its settings.
+        settings: StreamSettings,
+    },
+    /// Deletes a stream; its rows are swept afterwards in bounded steps.
+    DeleteStream {
+        /// Its name.
+        name: ObjectName,
+    },
+    /// Appends records to a stream, all or none.
+    Append {
+        /// Which stream.
+        stream: ObjectName,
+        /// What is appended, and what must hold.
+        append: Append,
+    },
+    /// Removes the records of a stream before an offset. Its message ids stay known.
+    TrimStream {
+        /// Which stream.
+        stream: ObjectName,
+        /// The records before this offset go; above the tail it means all of them.
+        before: u64,
+    },
+}
+
+/// Several objects of a group in one step: `then` if all guards hold, else `otherwise`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Txn {
+    /// What must hold for `then` to run.
+    pub guards: Vec<TxnGuard>,
+    /// What is done then, in order: each operation sees those before it.
+    pub then: Vec<Operation>,
+    /// What is done otherwise.
+    pub otherwise: Vec<Operation>,
+}
+
+/// A guard of a transaction. One that does not hold is no refusal: it chooses the branch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TxnGuard {
+    /// A key fulfils a condition.
+    Key {
+        /// In which cache.
+        cache: ObjectName,
+        /// The key.
+        key: Bytes,
+        /// What must hold.
+        guard: Guard,
+    },
+    /// A counter lies within bounds. A key that does not exist counts as 0; another value is a wrong type.
+    Counter {
+        /// In which cache.
+        cache: ObjectName,
+        /// The key.
+        key: Bytes,
+        /// At least this.
+        min: Option<i64>,
+        /// At most this.
+        max: Option<i64>,
+    },
+    /// The next record of a stream would get this offset.
+    StreamTail {
+        /// Which stream.
+        stream: ObjectName,
+        /// The offset.
+        tail: u64,
+    },
+    /// A session lives.
+    SessionAlive {
+        /// Which one.
+        session: SessionId,
+    },
+}
+
+/// An operation of a transaction. In one branch a key is written at most once, and a stream appended to at most once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// Writes a key.
+    Put {
+        /// In which cache.
+        cache: ObjectName,
+        /// The key.
+        key: Bytes,
+        /// Its new value.
+        value: Bytes,
+        /// Its own TTL.
+        ttl: Option<Span>,
+        /// The session that owns the key from now on.
+        owner: Option<SessionRef>,
+    },
+    /// Deletes a key.
+    Delete {
+        /// In which cache.
+        cache: ObjectName,
+        /// The key.
+        key: Bytes,
+    },
+    /// Adds to a counter; see [`Command::Add`].
+    Add {
+        /// In which cache.
+        cache: ObjectName,
+        /// The key.
+        key: Bytes,
+        /// What is added.
+        delta: i64,
+        /// The TTL of a counter that this creates.
+        ttl: Option<Span>,
+    },
+    /// Appends to a stream.
+    Append {
+        /// Which stream.
+        stream: ObjectName,
+        /// What is appended, and what must hold.
+        append: Append,
+    },
+    /// Reads a key.
+    Get {
+        /// In which cache.
+        cache: ObjectName,
+        /// The key.
+        key: Bytes,
+    },
+}
+
+/// What is appended to a stream, and what must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Append {
+    /// The records, in order. None together with a token is a seal: it only raises the stream's token.
+    pub records: Vec<Bytes>,
+    /// The offset that the first record must get.
+    pub expected: Option<u64>,
+    /// The writer's fencing token, from 1 to `i64::MAX`: at least the highest that was accepted.
+    pub token: Option<u64>,
+    /// A name of this append: within the stream's window from its first acceptance on, an append of the same name
+    /// appends nothing and is answered like the first, whatever it carries.
+    pub message_id: Option<Bytes>,
+}
+
+/// What a stream was created with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamSettings {
+    /// How long records are kept at least; `None`: without end.
+    pub retention: Option<Span>,
+    /// How many bytes of records are kept at least; `None`: all.
+    pub retention_bytes: Option<u64>,
+    /// Whether appends need a fencing token.
+    pub fence: FenceMode,
+    /// How long a message id is known, counted from its first acceptance; nothing: ids are not taken.
+    pub dedup_window: Span,
+    /// How many copies are wished for.
+    pub replication: u32,
+}
+
+/// Whether the appends of a stream need a fencing token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FenceMode {
+    /// One without a token is not checked.
+    #[default]
+    Optional,
+    /// One without a token is invalid.
+    Mandatory,
 }
 
 /// A command of the system group.

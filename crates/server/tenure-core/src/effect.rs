@@ -22,11 +22,21 @@ pub enum Effect {
         /// Revision of its end.
         revision: u64,
     },
-    /// A cache was deleted: its watches end.
+    /// A cache or stream was deleted: whoever watches it is told the end.
     ObjectDeleted {
         /// Its last life.
         incarnation: Incarnation,
         /// Revision of the deletion.
+        revision: u64,
+    },
+    /// A stream has new records: a wake-up for those who follow it. Records are read from the table and are not in
+    /// the change feed.
+    Appended {
+        /// The stream's life.
+        incarnation: Incarnation,
+        /// The offset that its next record gets.
+        tail: u64,
+        /// Revision of the append.
         revision: u64,
     },
 }

@@ -45,7 +45,7 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// One life of a cache: the revision of its creation. Its rows lie under this number, so a cache that is
+/// One life of a cache or stream: the revision of its creation. Its rows lie under this number, so one that is
 /// deleted and created again under its old name starts empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
@@ -108,7 +108,7 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// The full name of a cache.
+/// The full name of a cache or stream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectName {
     /// Where it lives.

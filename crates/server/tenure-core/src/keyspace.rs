@@ -7,8 +7,13 @@
 //! | `R` | | blocks of revisions: [`crate::revision::Revisions`] |
 //! | `C` | tenant 0 namespace 0 name 0 | [`CacheRecord`](crate::response::CacheRecord) |
 //! | `I` | incarnation | the name of a cache that lives |
-//! | `W` | incarnation | nothing: rows of a deleted cache that are to be swept |
+//! | `W` | incarnation | nothing: rows of a deleted cache or stream that are to be swept |
 //! | `K` | incarnation, key | [`KeyRow`] |
+//! | `A` | tenant 0 namespace 0 name 0 | [`StreamRecord`](crate::response::StreamRecord) |
+//! | `H` | incarnation | [`HeadRow`]: what a stream is now |
+//! | `E` | incarnation, offset | [`RecordRow`]: a record of a stream |
+//! | `G` | incarnation, message id | [`MessageIdRow`] |
+//! | `U` | incarnation, until, message id | nothing: the message ids of a stream in the order in which they end |
 //! | `S` | session | [`SessionRow`] |
 //! | `N` | nonce | the session that was opened with it |
 //! | `L` | tenant 0 namespace 0 session | nothing: the sessions of a namespace |
@@ -26,6 +31,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::command::StreamSettings;
 use crate::ids::{Fingerprint, Incarnation, Namespace, NodeId, Nonce, ObjectName, OneShotId, Secret, SessionId};
 use crate::refusal::EndReason;
 use crate::response::Response;
@@ -56,15 +62,81 @@ pub struct KeyRow {
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct KeyRowRef<'a> {
     /// Its value, in the row's bytes.
-    _value: &'a [u8],
+    pub(crate) value: &'a [u8],
     /// Revision of its last write.
     pub(crate) version: u64,
     /// Revision of its creation.
-    _created: u64,
+    pub(crate) created: u64,
     /// Its own end.
     pub(crate) deadline: Option<Timestamp>,
     /// The session that owns it.
     pub(crate) owner: Option<SessionId>,
+}
+
+/// What a stream is now. Everything that its bookkeeping needs is here, so that a step reads one row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadRow {
+    /// What it was created with.
+    pub settings: StreamSettings,
+    /// The first offset that can be read.
+    pub first: u64,
+    /// The offset that the next record gets.
+    pub tail: u64,
+    /// No record row lies below this offset. Those from here to `first` are gone for every reader and to be removed.
+    pub swept: u64,
+    /// Bytes of all records that were ever appended.
+    pub bytes_written: u64,
+    /// Bytes of those below `first`.
+    pub bytes_gone: u64,
+    /// Bytes of the record at `first`; nothing if there is none.
+    pub first_bytes: u64,
+    /// When the record at `first` was appended; of no meaning if there is none.
+    pub first_time: Timestamp,
+    /// The highest fencing token that was accepted.
+    pub token: Option<u64>,
+    /// Message ids that have a row.
+    pub ids: u64,
+    /// When the first of them ends.
+    pub ids_until: Option<Timestamp>,
+}
+
+/// A record of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordRow {
+    /// What was appended.
+    pub data: Bytes,
+    /// Cluster time of its append.
+    pub time: Timestamp,
+    /// The fencing token that its append carried.
+    pub token: Option<u64>,
+    /// Revision of its append.
+    pub revision: u64,
+    /// Bytes of all records before it.
+    pub bytes_before: u64,
+}
+
+/// The same row, read without copying the data.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct RecordRowRef<'a> {
+    /// What was appended, in the row's bytes.
+    pub(crate) data: &'a [u8],
+    /// Cluster time of its append.
+    pub(crate) time: Timestamp,
+    _token: Option<u64>,
+    _revision: u64,
+    /// Bytes of all records before it.
+    pub(crate) bytes_before: u64,
+}
+
+/// A message id of a stream. It is known until its end, whether its row is still there then or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageIdRow {
+    /// The offset of the first record of its append.
+    pub first: u64,
+    /// How many records that appended.
+    pub count: u64,
+    /// When it ends.
+    pub until: Timestamp,
 }
 
 /// A session, open or ended and still answering repeats.
@@ -146,6 +218,8 @@ pub struct ClusterRow {
     pub namespaces: u64,
 }
 
+/// Where a cache's key begins in the key of its row.
+pub(crate) const KEY_AT: usize = 9;
 /// Row key: cluster time.
 pub(crate) const TIME: &[u8] = b"T";
 /// Row key: blocks of revisions.
@@ -189,6 +263,62 @@ pub(crate) fn key(incarnation: Incarnation, key: &[u8]) -> Vec<u8> {
     row.extend_from_slice(&incarnation.0.to_be_bytes());
     row.extend_from_slice(key);
     row
+}
+
+/// The streams of a namespace.
+pub(crate) fn streams_of(namespace: &Namespace) -> Vec<u8> {
+    named(b'A', namespace)
+}
+
+/// One stream.
+pub(crate) fn stream(name: &ObjectName) -> Vec<u8> {
+    let mut key = streams_of(&name.namespace);
+    key.reserve_exact(name.name.len() + 1);
+    key.extend_from_slice(name.name.as_bytes());
+    key.push(0);
+    key
+}
+
+/// What a stream is now.
+pub(crate) fn head(incarnation: Incarnation) -> Vec<u8> {
+    numbered(b'H', incarnation.0)
+}
+
+/// The records of a stream.
+pub(crate) fn records_of(incarnation: Incarnation) -> Vec<u8> {
+    numbered(b'E', incarnation.0)
+}
+
+/// One record.
+pub(crate) fn record(incarnation: Incarnation, offset: u64) -> Vec<u8> {
+    let mut key = records_of(incarnation);
+    key.extend_from_slice(&offset.to_be_bytes());
+    key
+}
+
+/// The message ids of a stream.
+pub(crate) fn message_ids_of(incarnation: Incarnation) -> Vec<u8> {
+    numbered(b'G', incarnation.0)
+}
+
+/// One message id.
+pub(crate) fn message_id(incarnation: Incarnation, id: &[u8]) -> Vec<u8> {
+    let mut key = message_ids_of(incarnation);
+    key.extend_from_slice(id);
+    key
+}
+
+/// The message ids of a stream in the order in which they end.
+pub(crate) fn id_ends_of(incarnation: Incarnation) -> Vec<u8> {
+    numbered(b'U', incarnation.0)
+}
+
+/// One of them.
+pub(crate) fn id_end(incarnation: Incarnation, until: Timestamp, id: &[u8]) -> Vec<u8> {
+    let mut key = id_ends_of(incarnation);
+    key.extend_from_slice(&until.0.to_be_bytes());
+    key.extend_from_slice(id);
+    key
 }
 
 /// A session.

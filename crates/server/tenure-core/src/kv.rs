@@ -5,93 +5,84 @@
 
 use bytes::Bytes;
 
-use crate::command::{Command, Guard};
+use crate::command::Guard;
 use crate::effect::{Change, ChangeKind, Effect};
 use crate::ids::{Incarnation, ObjectName, SessionId, SessionRef};
-use crate::keyspace::{self, KeyRow};
+use crate::keyspace::{self, KeyRow, KeyRowRef};
 use crate::limits::{REFUSAL_VALUE_BYTES_MAX, SESSION_OWNED_MAX};
 use crate::machine::Run;
 use crate::machine::deadlines::Item;
-use crate::refusal::{EndReason, Failure, KeyFacts, Missing, Refusal};
-use crate::response::{Done, Removed, Response};
+use crate::refusal::{EndReason, Failure, Halt, KeyFacts, Missing, Refusal};
+use crate::response::{Done, Removed};
 use crate::session;
 use crate::table::TableRead;
 use crate::time::{Span, Timestamp};
 
+pub(crate) mod counter;
+pub(crate) mod prefix;
+
+/// What a put writes; see [`Command::Put`](crate::command::Command::Put).
+pub(crate) struct Put<'a> {
+    pub(crate) cache: &'a ObjectName,
+    pub(crate) key: &'a Bytes,
+    pub(crate) value: &'a Bytes,
+    pub(crate) ttl: Option<Span>,
+    pub(crate) guard: Option<&'a Guard>,
+    pub(crate) owner: Option<SessionRef>,
+}
+
+/// A key that a write replaces or removes, without its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Old {
+    pub(crate) version: u64,
+    pub(crate) created: u64,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) owner: Option<SessionId>,
+    /// Bytes of its value.
+    pub(crate) value_len: usize,
+}
+
+/// What a write makes of a key.
+pub(crate) struct New {
+    pub(crate) value: Bytes,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) owner: Option<SessionId>,
+}
+
 /// Writes a key. In order: the cache exists, the guard holds, the owner lives and may own one more.
-pub(crate) fn put(run: &mut Run<'_>, command: &Command) -> Result<Response, Failure> {
-    let Command::Put {
-        cache,
-        key,
-        value,
-        ttl,
-        guard,
-        owner,
-    } = command
-    else {
-        unreachable!("the machine hands over only this command");
-    };
-    let incarnation = run.incarnation(cache)?;
-    let old = meet(run, incarnation, key);
-    if let Some(refusal) = check(run, old.as_ref(), guard.as_ref()) {
-        return Ok(Response::Refused(refusal));
+pub(crate) fn put(run: &mut Run<'_>, put: &Put<'_>) -> Result<Done, Halt> {
+    let incarnation = run.incarnation(put.cache)?;
+    let old = meet(run, incarnation, put.key);
+    if let Some(refusal) = check(run, old.as_ref(), put.guard) {
+        return Err(refusal.into());
     }
-    let owner = match owner {
-        Some(owner) => Some(may_own(run, *owner, old.as_ref())?),
+    let old = old.as_ref().map(Old::from);
+    let owner = match put.owner {
+        Some(owner) => Some(may_own(run, owner, old.as_ref(), 0)?),
         None => None,
     };
     let version = run.consume_revision();
-    let row = KeyRow {
-        value: value.clone(),
-        version,
-        created: old.as_ref().map_or(version, |old| old.created),
-        deadline: ttl.map(|ttl| run.now + ttl),
+    let new = New {
+        value: put.value.clone(),
+        deadline: put.ttl.map(|ttl| run.now + ttl),
         owner,
     };
-    change_owner(run, incarnation, key, old.as_ref().and_then(|old| old.owner), owner);
-    change_deadline(
-        run,
-        incarnation,
-        key,
-        old.as_ref().and_then(|old| old.deadline),
-        row.deadline,
-    );
-    keyspace::write(run.table, keyspace::key(incarnation, key), &row);
-    run.effects.push(Effect::Changed(Change {
-        revision: version,
-        incarnation,
-        key: key.clone(),
-        kind: ChangeKind::Put {
-            value: row.value,
-            created: row.created,
-            owner,
-            ttl: *ttl,
-        },
-        previous_version: old.map(|old| old.version),
-    }));
-    Ok(Response::Done(Done::Put {
-        version,
-        created: row.created,
-    }))
+    let created = write(run, version, incarnation, put.key, old.as_ref(), new);
+    Ok(Done::Put { version, created })
 }
 
 /// Deletes a key. Without a guard it succeeds also when there is none.
-pub(crate) fn delete(
-    run: &mut Run<'_>,
-    cache: &ObjectName,
-    key: &Bytes,
-    guard: Option<&Guard>,
-) -> Result<Response, Failure> {
+pub(crate) fn delete(run: &mut Run<'_>, cache: &ObjectName, key: &Bytes, guard: Option<&Guard>) -> Result<Done, Halt> {
     let incarnation = run.incarnation(cache)?;
     let old = meet(run, incarnation, key);
     if let Some(refusal) = check(run, old.as_ref(), guard) {
-        return Ok(Response::Refused(refusal));
+        return Err(refusal.into());
     }
     let removed = old.map(|old| Removed {
-        revision: remove(run, incarnation, key, &old, EndReason::Delete),
+        revision: remove(run, incarnation, key, &Old::from(&old), EndReason::Delete),
         version: old.version,
     });
-    Ok(Response::Done(Done::Deleted { removed }))
+    Ok(Done::Deleted { removed })
 }
 
 /// Renews the TTL of a key. It never brings back one that has lapsed.
@@ -101,11 +92,11 @@ pub(crate) fn touch(
     key: &Bytes,
     ttl: Span,
     guard: Option<&Guard>,
-) -> Result<Response, Failure> {
+) -> Result<Done, Halt> {
     let incarnation = run.incarnation(cache)?;
     let old = meet(run, incarnation, key);
     if let Some(refusal) = check(run, old.as_ref(), guard) {
-        return Ok(Response::Refused(refusal));
+        return Err(refusal.into());
     }
     let mut row = old.ok_or_else(|| Failure::NotFound {
         what: Missing::Key(key.clone()),
@@ -114,17 +105,17 @@ pub(crate) fn touch(
     change_deadline(run, incarnation, key, row.deadline, deadline);
     row.deadline = deadline;
     keyspace::write(run.table, keyspace::key(incarnation, key), &row);
-    Ok(Response::Done(Done::Touched {
+    Ok(Done::Touched {
         version: row.version,
         created: row.created,
-    }))
+    })
 }
 
 /// Ends a key whose own TTL is due. That of a deleted cache goes without an event.
 pub(crate) fn expire(run: &mut Run<'_>, incarnation: Incarnation, key: &Bytes) {
     let row: KeyRow = keyspace::read(run.table, &keyspace::key(incarnation, key)).expect("what has a deadline exists");
-    if run.table.get(&keyspace::live(incarnation)).is_some() {
-        remove(run, incarnation, key, &row, EndReason::Expired);
+    if !run.memory.sweeps.contains(&incarnation) {
+        remove(run, incarnation, key, &Old::from(&row), EndReason::Expired);
     } else {
         discard(run, incarnation, key, row.owner, row.deadline);
     }
@@ -184,31 +175,54 @@ pub(crate) fn has_lapsed(table: &(impl TableRead + ?Sized), row: &KeyRow, now: T
 }
 
 /// The key as a command meets it: a lapsed session or key that was not reached yet ends first.
-fn meet(run: &mut Run<'_>, incarnation: Incarnation, key: &Bytes) -> Option<KeyRow> {
+pub(crate) fn meet(run: &mut Run<'_>, incarnation: Incarnation, key: &Bytes) -> Option<KeyRow> {
     let row: KeyRow = keyspace::read(run.table, &keyspace::key(incarnation, key))?;
-    if row.deadline.is_some_and(|deadline| deadline.is_due_at(run.now)) {
-        remove(run, incarnation, key, &row, EndReason::Expired);
-        return None;
+    lives_on(run, incarnation, key, &Old::from(&row)).then_some(row)
+}
+
+/// The same without a copy of the value.
+pub(crate) fn meet_old(run: &mut Run<'_>, incarnation: Incarnation, key: &Bytes) -> Option<Old> {
+    let old = old(run.table, incarnation, key)?;
+    lives_on(run, incarnation, key, &old).then_some(old)
+}
+
+/// The key as its row is, without its value.
+pub(crate) fn old(table: &(impl TableRead + ?Sized), incarnation: Incarnation, key: &[u8]) -> Option<Old> {
+    let row_key = keyspace::key(incarnation, key);
+    let bytes = table.get(&row_key)?;
+    let row: KeyRowRef<'_> = keyspace::decode(&row_key, &bytes);
+    Some(Old {
+        version: row.version,
+        created: row.created,
+        deadline: row.deadline,
+        owner: row.owner,
+        value_len: row.value.len(),
+    })
+}
+
+/// Whether a key is still there for a command that meets it; else it has ended now.
+fn lives_on(run: &mut Run<'_>, incarnation: Incarnation, key: &Bytes, old: &Old) -> bool {
+    if old.deadline.is_some_and(|deadline| deadline.is_due_at(run.now)) {
+        remove(run, incarnation, key, old, EndReason::Expired);
+        return false;
     }
-    if let Some(owner) = row.owner
-        && session::alive(run, owner).is_err()
-    {
-        return None;
+    old.owner.is_none_or(|owner| session::alive(run, owner).is_ok())
+}
+
+/// Whether a key, as a command meets it, fulfils a guard.
+pub(crate) fn holds(row: Option<&KeyRow>, guard: &Guard) -> bool {
+    match guard {
+        Guard::Absent => row.is_none(),
+        Guard::Present => row.is_some(),
+        Guard::Version(version) => row.is_some_and(|row| row.version == *version),
+        Guard::Value(value) => row.is_some_and(|row| row.value == *value),
+        Guard::Created(created) => row.is_some_and(|row| row.created == *created),
     }
-    Some(row)
 }
 
 /// `None` if the guard holds, else what stood in the way.
 fn check(run: &mut Run<'_>, row: Option<&KeyRow>, guard: Option<&Guard>) -> Option<Refusal> {
-    let holds = match (guard, row) {
-        (None, _) => true,
-        (Some(Guard::Absent), row) => row.is_none(),
-        (Some(Guard::Present), row) => row.is_some(),
-        (Some(Guard::Version(version)), row) => row.is_some_and(|row| row.version == *version),
-        (Some(Guard::Value(value)), row) => row.is_some_and(|row| row.value == *value),
-        (Some(Guard::Created(created)), row) => row.is_some_and(|row| row.created == *created),
-    };
-    if holds {
+    if guard.is_none_or(|guard| holds(row, guard)) {
         None
     } else {
         Some(Refusal::ConditionFailed(row.map(|row| facts(run, row))))
@@ -226,8 +240,14 @@ fn facts(run: &mut Run<'_>, row: &KeyRow) -> KeyFacts {
     }
 }
 
-/// Whether this session may own the key from now on.
-fn may_own(run: &mut Run<'_>, owner: SessionRef, old: Option<&KeyRow>) -> Result<SessionId, Failure> {
+/// Whether this session may own the key from now on. `more` is how many it will own besides, by what is done in the
+/// same step.
+pub(crate) fn may_own(
+    run: &mut Run<'_>,
+    owner: SessionRef,
+    old: Option<&Old>,
+    more: i64,
+) -> Result<SessionId, Failure> {
     let row = session::alive_by_name(run, owner.id)?;
     if row.secret != owner.secret {
         return Err(Failure::WrongSecret { session: owner.id });
@@ -240,7 +260,7 @@ fn may_own(run: &mut Run<'_>, owner: SessionRef, old: Option<&KeyRow>) -> Result
         });
     }
     let owns_it = old.is_some_and(|old| old.owner == Some(owner.id));
-    if !owns_it && row.owned >= SESSION_OWNED_MAX as u64 {
+    if !owns_it && row.owned.saturating_add_signed(more) >= SESSION_OWNED_MAX as u64 {
         let which = "what a session may own".to_owned();
         return Err(Failure::Limit {
             which,
@@ -250,18 +270,66 @@ fn may_own(run: &mut Run<'_>, owner: SessionRef, old: Option<&KeyRow>) -> Result
     Ok(owner.id)
 }
 
+/// Writes a key under a revision, which becomes its version, tells so, and returns the key's token.
+pub(crate) fn write(
+    run: &mut Run<'_>,
+    version: u64,
+    incarnation: Incarnation,
+    key: &Bytes,
+    old: Option<&Old>,
+    new: New,
+) -> u64 {
+    let New { value, deadline, owner } = new;
+    change_owner(run, incarnation, key, old.and_then(|old| old.owner), owner);
+    change_deadline(run, incarnation, key, old.and_then(|old| old.deadline), deadline);
+    let created = old.map_or(version, |old| old.created);
+    let row = KeyRow {
+        value,
+        version,
+        created,
+        deadline,
+        owner,
+    };
+    keyspace::write(run.table, keyspace::key(incarnation, key), &row);
+    run.effects.push(Effect::Changed(Change {
+        revision: version,
+        incarnation,
+        key: key.clone(),
+        kind: ChangeKind::Put {
+            value: row.value,
+            created,
+            owner,
+            ttl: deadline.map(|deadline| deadline.remaining_at(run.now)),
+        },
+        previous_version: old.map(|old| old.version),
+    }));
+    created
+}
+
 /// Removes a key under a revision of its own, which is returned, and tells so.
-fn remove(run: &mut Run<'_>, incarnation: Incarnation, key: &Bytes, row: &KeyRow, reason: EndReason) -> u64 {
+fn remove(run: &mut Run<'_>, incarnation: Incarnation, key: &Bytes, old: &Old, reason: EndReason) -> u64 {
     let revision = run.consume_revision();
-    discard(run, incarnation, key, row.owner, row.deadline);
+    remove_at(run, revision, incarnation, key, old, reason);
+    revision
+}
+
+/// Removes a key under a revision, and tells so.
+pub(crate) fn remove_at(
+    run: &mut Run<'_>,
+    revision: u64,
+    incarnation: Incarnation,
+    key: &Bytes,
+    old: &Old,
+    reason: EndReason,
+) {
+    discard(run, incarnation, key, old.owner, old.deadline);
     run.effects.push(Effect::Changed(Change {
         revision,
         incarnation,
         key: key.clone(),
         kind: ChangeKind::Removed { reason },
-        previous_version: Some(row.version),
+        previous_version: Some(old.version),
     }));
-    revision
 }
 
 fn change_owner(
@@ -304,5 +372,17 @@ fn change_deadline(
     }
     if let Some(to) = to {
         run.memory.deadlines.insert(to, Item::Key(incarnation, key.clone()));
+    }
+}
+
+impl From<&KeyRow> for Old {
+    fn from(row: &KeyRow) -> Old {
+        Old {
+            version: row.version,
+            created: row.created,
+            deadline: row.deadline,
+            owner: row.owner,
+            value_len: row.value.len(),
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! replicas is a field of the entry.
 //!
 //! Read in this order: [`command`] (every mutation), [`machine`] (what an entry does, step by step),
-//! [`session`] and [`kv`] (the rules), [`keyspace`] (every row on one page).
+//! [`session`], [`kv`], `stream` and `txn` (the rules), [`keyspace`] (every row on one page).
 
 pub mod codec;
 pub mod command;
@@ -22,6 +22,8 @@ pub mod response;
 pub mod revision;
 pub mod session;
 pub mod snapshot;
+pub(crate) mod stream;
 pub mod system;
 pub mod table;
 pub mod time;
+pub(crate) mod txn;

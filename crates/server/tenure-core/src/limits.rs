@@ -2,7 +2,7 @@
 
 use crate::time::Span;
 
-/// Bytes of a tenant's, namespace's or cache's name.
+/// Bytes of a tenant's, namespace's, cache's or stream's name.
 pub const NAME_BYTES_MAX: usize = 128;
 /// Bytes of a key.
 pub const KEY_BYTES_MAX: usize = 4_096;
@@ -46,6 +46,41 @@ pub const SESSION_OWNED_MAX: usize = 4_096;
 /// Sessions of a group that are open or still answer repeats.
 pub const SESSIONS_MAX: usize = 1_000_000;
 
+/// Keys that one step of a deletion by prefix removes or ends. An entry in which so many have gone does no further step.
+pub const PREFIX_DELETED_MAX: usize = 4_096;
+/// Bytes of the keys and values that one step of a deletion by prefix removes, unless there is a single larger one.
+pub const PREFIX_DELETED_BYTES_MAX: usize = 4 << 20;
+
+/// Guards and operations of a transaction, both branches together.
+pub const TXN_ITEMS_MAX: usize = 128;
+/// Bytes of the keys, values and records of a transaction.
+pub const TXN_BYTES_MAX: usize = 2 << 20;
+/// Bytes of the values that a transaction reads, which are part of its answer.
+pub const TXN_READ_BYTES_MAX: usize = 1 << 20;
+/// Bytes that the transactions of one entry read and its repeats bring back: their answers are in memory together.
+pub const ENTRY_READ_BYTES_MAX: usize = 16 << 20;
+
+/// Records of one append.
+pub const APPEND_RECORDS_MAX: usize = 1_024;
+/// Bytes of a record.
+pub const RECORD_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the records of one append.
+pub const APPEND_BYTES_MAX: usize = 2 << 20;
+/// Bytes of a message id.
+pub const MESSAGE_ID_BYTES_MAX: usize = 255;
+/// The highest fencing token.
+pub const TOKEN_MAX: u64 = i64::MAX as u64;
+/// How long a stream knows message ids if its creation does not say.
+pub const DEDUP_WINDOW_DEFAULT: Span = Span::from_secs(2 * 60);
+/// How long a stream knows message ids at most.
+pub const DEDUP_WINDOW_MAX: Span = Span::from_secs(24 * 3_600);
+/// Message ids that a stream knows.
+pub const STREAM_MESSAGE_IDS_MAX: u64 = 1_000_000;
+/// Records that an append removes at once, for each that it adds, where its stream is to hold fewer bytes.
+pub const SHORTENED_PER_RECORD: usize = 2;
+
+/// Remembered numbered requests of a group, which memory lists: some for each session.
+pub const RESULTS_MAX: usize = 4 * SESSIONS_MAX;
 /// Remembered one-shot requests of a group.
 pub const ONE_SHOTS_MAX: usize = 100_000;
 /// Bytes of results of remembered one-shot requests of a group.
@@ -53,11 +88,14 @@ pub const ONE_SHOT_BYTES_MAX: usize = 64 << 20;
 /// How far ahead the `not_after` of a one-shot request may lie.
 pub const ONE_SHOT_AHEAD_MAX: Span = Span::from_secs(120);
 
-/// Objects that end in one entry, and rows that are swept in one entry.
+/// Objects that end in one entry at most: those of one session, which is never split.
 pub const ENDED_PER_ENTRY_MAX: usize = 4_096;
+/// Objects that end and rows that are swept in one entry if no single session takes more. Commands wait behind the ends
+/// of the entries before theirs, so this is what keeps a claim quick while very much ends at once.
+pub const ENDED_PER_ENTRY_USUAL: usize = 1_024;
 /// Namespaces of a cluster.
 pub const NAMESPACES_MAX: usize = 10_000;
-/// Caches of a namespace.
+/// Caches and streams of a namespace.
 pub const OBJECTS_PER_NAMESPACE_MAX: usize = 1_024;
 /// Keys, sessions or caches of one page of a listing.
 pub const PAGE_ROWS_MAX: usize = 1_000;
@@ -68,14 +106,27 @@ pub const PAGE_BYTES_MAX: usize = 1 << 20;
 pub const BLOCK_REVISIONS: u64 = 1 << 28;
 /// A group asks for its next block when so many revisions are left.
 pub const BLOCK_LOW_REVISIONS: u64 = BLOCK_REVISIONS / 4;
+/// Revisions that one command or one end may need, with those of what has lapsed and ends on its way.
+pub const COMMAND_REVISIONS_MAX: u64 = 4_200;
 /// Blocks that a group holds and has not begun.
 pub const BLOCKS_WAITING_MAX: usize = 4;
 
 // A session is never split over entries, so what it may own must fit one entry.
 const _: () = assert!(SESSION_OWNED_MAX <= ENDED_PER_ENTRY_MAX);
-// One entry consumes at most a revision for each command and each end, so a block that is low still
-// serves very many entries before the next one must have come.
+const _: () = assert!(ENDED_PER_ENTRY_USUAL <= ENDED_PER_ENTRY_MAX);
+// One entry consumes at most a revision for each end, and for each command one and those of what it ends on its way,
+// so a block that is low still serves several of the largest entries, and very many usual ones, before the next one
+// must have come.
 const _: () = assert!(BLOCK_LOW_REVISIONS > 1_000 * (ENTRY_COMMANDS_MAX + ENDED_PER_ENTRY_MAX) as u64);
+const _: () = assert!(BLOCK_LOW_REVISIONS > 10 * (ENTRY_COMMANDS_MAX as u64 * COMMAND_REVISIONS_MAX));
+// One command consumes one revision of its own, one for the lapsed session that asks, and one for each lapsed key or
+// session that it meets. A deletion by prefix meets the most; an item of a transaction meets a key and a new owner.
+const _: () = assert!(COMMAND_REVISIONS_MAX > 2 + PREFIX_DELETED_MAX as u64);
+const _: () = assert!(COMMAND_REVISIONS_MAX > 2 + 2 * TXN_ITEMS_MAX as u64);
+// The largest append, transaction and answer each fit a wire message of 4 MiB.
+const _: () = assert!(APPEND_BYTES_MAX <= TXN_BYTES_MAX && TXN_BYTES_MAX < 4 << 20);
+const _: () = assert!(ENTRY_READ_BYTES_MAX >= TXN_READ_BYTES_MAX);
+const _: () = assert!(TXN_READ_BYTES_MAX >= VALUE_BYTES_MAX && RECORD_BYTES_MAX <= VALUE_BYTES_MAX);
 // A page and a value both fit a wire message of 4 MiB.
 const _: () = assert!(PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < 4 << 20);
 // A remembered result outlives every repeat that a client of ours can still send for it.

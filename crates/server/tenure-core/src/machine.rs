@@ -3,8 +3,8 @@
 //! 1. The entry's keep-alives, at the time so far: a session whose deadline is not before it gets the new time
 //!    plus its TTL.
 //! 2. Time becomes the stamp, never less than before. What is due ends, in the order of (deadline, id), at most
-//!    [`ENDED_PER_ENTRY_MAX`] objects an entry, a session never split. Rows of deleted caches are swept with what
-//!    is left of that budget.
+//!    [`ENDED_PER_ENTRY_USUAL`] objects an entry; more only for a single session, which is never split. Rows of deleted
+//!    caches and streams are swept, and streams are shortened, with what is left of that budget.
 //! 3. The commands. One that meets a lapsed key or session not reached yet ends it first, in the same way, so
 //!    that the removal precedes the new value.
 //! 4. If due work is left, the entry says so and the leader proposes the next one at once.
@@ -15,16 +15,16 @@ use crate::command::{Command, Entry, Origin, Request};
 use crate::effect::Effect;
 use crate::ids::{Incarnation, ObjectName, Revision, SessionId};
 use crate::keyspace::{self, SessionRow};
-use crate::limits::ENDED_PER_ENTRY_MAX;
+use crate::limits::{ENDED_PER_ENTRY_USUAL, ENTRY_READ_BYTES_MAX};
 use crate::query::{Found, Query};
-use crate::refusal::{Failure, Missing, Refusal};
+use crate::refusal::{Failure, Halt, Missing, Refusal};
 use crate::response::{Answer, Done, KeptAlive, Response};
 use crate::revision::Revisions;
 use crate::session::requests;
 use crate::session::rows::SessionRows;
 use crate::table::{Table, TableRead};
 use crate::time::{Span, Timestamp};
-use crate::{home, kv, session, system};
+use crate::{home, kv, session, stream, system, txn};
 
 pub(crate) mod deadlines;
 mod ends;
@@ -76,14 +76,36 @@ pub(crate) struct Memory {
     pub(crate) deadlines: Deadlines,
     /// The caches that live, each with its life: most commands ask for it.
     pub(crate) caches: BTreeMap<ObjectName, Incarnation>,
-    /// Deleted caches with rows left.
+    /// The streams that live, each with its life.
+    pub(crate) streams: BTreeMap<ObjectName, Incarnation>,
+    /// Deleted caches and streams with rows left.
     pub(crate) sweeps: BTreeSet<Incarnation>,
+    /// Streams with rows to be removed: below their first record, or beyond the bytes that are kept.
+    pub(crate) shortening: BTreeSet<Incarnation>,
     /// Sessions that are open or still answer repeats.
     pub(crate) sessions: usize,
+    /// The remembered numbered requests, each with the bytes of its row: most numbers that come are new, and what is
+    /// acknowledged is named one by one, so neither has to be looked for in the table.
+    pub(crate) kept: BTreeMap<(SessionId, u64), usize>,
     /// Remembered one-shot requests.
     pub(crate) one_shots: usize,
     /// Bytes of their results.
     pub(crate) one_shot_bytes: usize,
+}
+
+/// How many of what a machine remembers there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions that are open or still answer repeats.
+    pub sessions: usize,
+    /// Keys that end by a deadline of their own.
+    pub keys_with_deadlines: usize,
+    /// Results of numbered requests.
+    pub results: usize,
+    /// One-shot requests.
+    pub one_shots: usize,
+    /// Bytes of their results.
+    pub one_shot_bytes: usize,
 }
 
 /// One entry being applied: the table, what memory derives from it, and the effects so far.
@@ -94,6 +116,10 @@ pub(crate) struct Run<'a> {
     pub(crate) effects: Vec<Effect>,
     /// Cluster time of this entry.
     pub(crate) now: Timestamp,
+    /// Bytes that its transactions have read and its repeats have brought back so far.
+    pub(crate) read_bytes: usize,
+    /// Keys that its deletions by prefix have removed or ended so far.
+    pub(crate) prefix_deleted: usize,
 }
 
 impl Run<'_> {
@@ -114,14 +140,49 @@ impl Run<'_> {
         })
     }
 
+    /// The life of a stream that exists.
+    pub(crate) fn stream(&self, name: &ObjectName) -> Result<Incarnation, Failure> {
+        self.memory.streams.get(name).copied().ok_or_else(|| Failure::NotFound {
+            what: Missing::Stream(name.clone()),
+        })
+    }
+
     /// Consumes a revision; [`Run::has_headroom`] was asked before.
     pub(crate) fn consume_revision(&mut self) -> u64 {
         self.memory.revisions.consume()
     }
 
+    /// Counts what an answer brings back against what those of one entry may, of which it takes its part or is not given.
+    pub(crate) fn count_read(&mut self, bytes: usize) -> Result<(), Failure> {
+        if self.read_bytes + bytes > ENTRY_READ_BYTES_MAX {
+            return Err(Failure::Overloaded {
+                what: "reads of one entry".to_owned(),
+                retry_after: Span::from_millis(100),
+            });
+        }
+        self.read_bytes += bytes;
+        Ok(())
+    }
+
     /// Whether there are revisions for one more command or end and what it may meet.
     pub(crate) fn has_headroom(&self) -> bool {
         self.memory.revisions.has_headroom()
+    }
+}
+
+/// The one revision of a step that may change several things: consumed with the first of them.
+#[derive(Debug, Default)]
+pub(crate) struct StepRevision(Option<u64>);
+
+impl StepRevision {
+    /// The revision, consumed now if it was not yet.
+    pub(crate) fn of(&mut self, run: &mut Run<'_>) -> u64 {
+        *self.0.get_or_insert_with(|| run.consume_revision())
+    }
+
+    /// The revision, if anything changed.
+    pub(crate) fn consumed(&self) -> Option<u64> {
+        self.0
     }
 }
 
@@ -149,6 +210,8 @@ impl Machine {
             sessions: SessionRows::default(),
             effects: Vec::new(),
             now,
+            read_bytes: 0,
+            prefix_deleted: 0,
         };
 
         let mut kept_alive: Vec<KeptAlive> = entry
@@ -158,7 +221,9 @@ impl Machine {
             .collect();
         run.memory.time = now;
         let ended = ends::end_what_is_due(&mut run);
-        home::sweep(&mut run, ENDED_PER_ENTRY_MAX.saturating_sub(ended));
+        let left = ENDED_PER_ENTRY_USUAL.saturating_sub(ended);
+        let swept = home::sweep(&mut run, left);
+        stream::shorten(&mut run, left - swept);
         for kept in &mut kept_alive {
             session::name_end(&mut run, kept);
         }
@@ -200,6 +265,25 @@ impl Machine {
             ..Memory::default()
         };
         (read::query(image, &memory, query), Revision(memory.revisions.last()))
+    }
+
+    /// How many of what it remembers there are. Costs nothing.
+    pub fn counts(&self) -> Counts {
+        let Memory {
+            sessions,
+            ref deadlines,
+            ref kept,
+            one_shots,
+            one_shot_bytes,
+            ..
+        } = self.memory;
+        Counts {
+            sessions,
+            keys_with_deadlines: deadlines.keys(),
+            results: kept.len(),
+            one_shots,
+            one_shot_bytes,
+        }
     }
 
     /// Cluster time so far.
@@ -319,28 +403,67 @@ fn execute(kind: GroupKind, run: &mut Run<'_>, command: &Command) -> Response {
             retry_after,
         });
     }
-    let result = match command {
-        Command::OpenSession { .. } => session::open(run, command),
-        Command::CloseSession { session, secret } => session::close(run, *session, *secret),
-        Command::Acknowledge { session, acknowledged } => requests::acknowledge(run, *session, acknowledged),
-        Command::CreateCache { name, settings } => return home::create_cache(run, name, settings),
-        Command::DeleteCache { name } => home::delete_cache(run, name),
-        Command::Put { .. } => return kv::put(run, command).unwrap_or_else(Response::Failed),
-        Command::Delete { cache, key, guard } => {
-            return kv::delete(run, cache, key, guard.as_ref()).unwrap_or_else(Response::Failed);
-        }
-        Command::Touch { cache, key, ttl, guard } => {
-            return kv::touch(run, cache, key, *ttl, guard.as_ref()).unwrap_or_else(Response::Failed);
-        }
-        Command::TakeBlock { first } => Ok(Done::BlockTaken {
-            taken: run.memory.revisions.take(*first),
-        }),
-        Command::System(command) => system::execute(run, command).map(Done::System),
-    };
-    match result {
+    match dispatch(run, command) {
         Ok(done) => Response::Done(done),
-        Err(failure) => Response::Failed(failure),
+        Err(Halt::Refused(refusal)) => Response::Refused(*refusal),
+        Err(Halt::Failed(failure)) => Response::Failed(failure),
     }
+}
+
+fn dispatch(run: &mut Run<'_>, command: &Command) -> Result<Done, Halt> {
+    Ok(match command {
+        Command::OpenSession {
+            nonce,
+            secret,
+            ttl,
+            label,
+            namespace,
+        } => {
+            let opening = session::Opening {
+                nonce: *nonce,
+                secret: *secret,
+                ttl: *ttl,
+                label,
+                namespace,
+            };
+            session::open(run, &opening)?
+        }
+        Command::CloseSession { session, secret } => session::close(run, *session, *secret)?,
+        Command::Acknowledge { session, acknowledged } => requests::acknowledge(run, *session, acknowledged)?,
+        Command::CreateCache { name, settings } => home::create_cache(run, name, settings)?,
+        Command::DeleteCache { name } => home::delete_cache(run, name)?,
+        Command::Put {
+            cache,
+            key,
+            value,
+            ttl,
+            guard,
+            owner,
+        } => {
+            let put = kv::Put {
+                cache,
+                key,
+                value,
+                ttl: *ttl,
+                guard: guard.as_ref(),
+                owner: *owner,
+            };
+            kv::put(run, &put)?
+        }
+        Command::Delete { cache, key, guard } => kv::delete(run, cache, key, guard.as_ref())?,
+        Command::Touch { cache, key, ttl, guard } => kv::touch(run, cache, key, *ttl, guard.as_ref())?,
+        Command::TakeBlock { first } => Done::BlockTaken {
+            taken: run.memory.revisions.take(*first),
+        },
+        Command::System(command) => Done::System(system::execute(run, command)?),
+        Command::Add { cache, key, delta, ttl } => kv::counter::add(run, cache, key, *delta, *ttl)?,
+        Command::DeletePrefix { cache, prefix } => kv::prefix::delete(run, cache, prefix)?,
+        Command::Txn(txn) => txn::execute(run, txn)?,
+        Command::CreateStream { name, settings } => home::create_stream(run, name, settings)?,
+        Command::DeleteStream { name } => home::delete_stream(run, name)?,
+        Command::Append { stream, append } => stream::append(run, stream, append)?,
+        Command::TrimStream { stream, before } => stream::trim(run, stream, *before)?,
+    })
 }
 
 /// Whether a command may consume revisions, its own or those of what it meets.
@@ -355,6 +478,7 @@ fn consumes(command: &Command) -> bool {
 fn remaining(run: &mut Run<'_>, command: &Command, response: &Response) -> Option<Span> {
     match (command, response) {
         (Command::Put { cache, key, .. }, Response::Done(Done::Put { created, .. }))
+        | (Command::Add { cache, key, .. }, Response::Done(Done::Added { created, .. }))
         | (Command::Touch { cache, key, .. }, Response::Done(Done::Touched { created, .. })) => {
             kv::remaining_of(run, cache, key, *created)
         }

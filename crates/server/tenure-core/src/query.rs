@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use crate::command::NodeRecord;
-use crate::ids::{GroupId, Namespace, ObjectName, SessionId};
+use crate::ids::{GroupId, Incarnation, Namespace, ObjectName, SessionId};
 use crate::refusal::{EndReason, Failure};
-use crate::response::CacheRecord;
-use crate::time::Span;
+use crate::response::{CacheRecord, StreamRecord};
+use crate::time::{Span, Timestamp};
 
 /// A read of one group's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,30 @@ pub enum Query {
         /// At most so many.
         limit: usize,
     },
+    /// One stream.
+    Stream(ObjectName),
+    /// The streams of a namespace.
+    Streams(Namespace),
+    /// A page of the records of a stream.
+    Records {
+        /// Which stream.
+        stream: ObjectName,
+        /// Where to begin.
+        from: ReadFrom,
+        /// At most so many.
+        limit: usize,
+    },
+}
+
+/// Where reading a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// With the oldest record that is kept.
+    Earliest,
+    /// Behind the last record.
+    Latest,
+    /// At this offset, or at the oldest record that is kept if that is later.
+    Offset(u64),
 }
 
 /// What a read found.
@@ -89,6 +113,49 @@ pub enum Found {
     },
     /// It could not be read.
     Failed(Failure),
+    /// The stream.
+    Stream(StreamView),
+    /// Streams by name.
+    Streams(Vec<StreamRecord>),
+    /// Records at consecutive offsets.
+    Records {
+        /// The page: a bounded number and size, but always at least one record if there is one.
+        records: Vec<RecordView>,
+        /// The first offset that can be read.
+        first: u64,
+        /// The offset that the next record gets.
+        tail: u64,
+        /// The stream's life.
+        incarnation: Incarnation,
+    },
+}
+
+/// A stream as a reader sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamView {
+    /// Its record.
+    pub record: StreamRecord,
+    /// The first offset that can be read.
+    pub first: u64,
+    /// The offset that the next record gets.
+    pub tail: u64,
+    /// Bytes of the records that can be read.
+    pub bytes: u64,
+    /// The highest fencing token that was accepted.
+    pub token: Option<u64>,
+}
+
+/// A record of a stream as a reader sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordView {
+    /// Its offset.
+    pub offset: u64,
+    /// What was appended.
+    pub data: Bytes,
+    /// Cluster time of its append.
+    pub time: Timestamp,
+    /// The fencing token that its append carried.
+    pub token: Option<u64>,
 }
 
 /// A key as a reader sees it.

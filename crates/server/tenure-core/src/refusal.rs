@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ObjectName, SessionId};
-use crate::response::CacheRecord;
+use crate::response::{CacheRecord, StreamRecord};
 use crate::time::Span;
 
 /// A verdict: nothing changed, and what stood in the way.
@@ -14,6 +14,18 @@ pub enum Refusal {
     ConditionFailed(Option<KeyFacts>),
     /// An object of this name exists with other settings.
     ExistsOtherwise(CacheRecord),
+    /// The stream's next record gets another offset.
+    WrongTail {
+        /// That one.
+        tail: u64,
+    },
+    /// A higher fencing token was accepted before.
+    StaleToken {
+        /// The highest.
+        current: u64,
+    },
+    /// A stream of this name exists with other settings.
+    StreamExistsOtherwise(StreamRecord),
 }
 
 /// What is known of the key that stood in the way.
@@ -112,6 +124,12 @@ pub enum Failure {
     /// The command does not belong to this group.
     #[error("the command does not belong to this group")]
     WrongGroup,
+    /// The key is not of the kind that the command is for.
+    #[error("the key is a {is}")]
+    WrongType {
+        /// What it is.
+        is: String,
+    },
 }
 
 /// What does not exist.
@@ -123,6 +141,8 @@ pub enum Missing {
     Key(Bytes),
     /// A session.
     Session(SessionId),
+    /// A stream.
+    Stream(ObjectName),
 }
 
 impl std::fmt::Display for Missing {
@@ -131,11 +151,31 @@ impl std::fmt::Display for Missing {
             Missing::Cache(name) => write!(f, "cache {name}"),
             Missing::Session(session) => write!(f, "session {session}"),
             Missing::Key(key) => write!(f, "key {}", key.escape_ascii()),
+            Missing::Stream(name) => write!(f, "stream {name}"),
         }
     }
 }
 
 impl Failure {
+    /// A field breaks a rule.
+    pub(crate) fn invalid(field: &str, rule: impl Into<String>) -> Failure {
+        Failure::Invalid {
+            field: field.to_owned(),
+            rule: rule.into(),
+        }
+    }
+
+    /// Nothing, if so many are within a bound.
+    pub(crate) fn unless_within(which: &str, is: usize, at_most: usize) -> Result<(), Failure> {
+        if is <= at_most {
+            return Ok(());
+        }
+        Err(Failure::Limit {
+            which: which.to_owned(),
+            value: at_most as u64,
+        })
+    }
+
     /// Whether an earlier attempt of the same request may have been applied.
     pub fn is_unknown(&self) -> bool {
         match self {
@@ -148,8 +188,30 @@ impl Failure {
             | Failure::Invalid { .. }
             | Failure::Limit { .. }
             | Failure::Overloaded { .. }
-            | Failure::WrongGroup => false,
+            | Failure::WrongGroup
+            | Failure::WrongType { .. } => false,
         }
+    }
+}
+
+/// What ends a step before anything was done: a verdict or a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// A verdict.
+    Refused(Box<Refusal>),
+    /// A failure.
+    Failed(Failure),
+}
+
+impl From<Refusal> for Halt {
+    fn from(refusal: Refusal) -> Halt {
+        Halt::Refused(Box::new(refusal))
+    }
+}
+
+impl From<Failure> for Halt {
+    fn from(failure: Failure) -> Halt {
+        Halt::Failed(failure)
     }
 }
 
@@ -166,6 +228,6 @@ pub enum EndReason {
     Closed,
     /// Somebody closed the session by force.
     Forced,
-    /// Its cache was deleted.
+    /// Its cache or stream was deleted.
     ObjectDeleted,
 }

@@ -1,14 +1,15 @@
 //! What each command returns.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::command::CacheSettings;
+use crate::command::{CacheSettings, StreamSettings};
 use crate::ids::{GroupId, Incarnation, NodeId, ObjectName, Revision, Secret, SessionId};
 use crate::refusal::{Failure, Refusal};
 use crate::time::{Span, Timestamp};
 
 /// The answer to one request of an entry, computed at the stamp of that entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// What came of it. For a repeat it is the first result.
     pub response: Response,
@@ -93,6 +94,119 @@ pub enum Done {
     },
     /// What the system group did.
     System(SystemDone),
+    /// The counter was changed.
+    Added {
+        /// What it holds now.
+        sum: i64,
+        /// Revision of this write.
+        version: u64,
+        /// Revision of its creation.
+        created: u64,
+    },
+    /// One step of a deletion by prefix was done.
+    PrefixDeleted {
+        /// The revision that the removals share; `None` if there were none.
+        revision: Option<u64>,
+        /// How many keys it removed. Those that had lapsed and ended on the way do not count.
+        removed: u64,
+        /// Whether there may be more, for a further step.
+        more: bool,
+    },
+    /// One branch of a transaction was run.
+    Txn {
+        /// Whether it was `then`.
+        applied: bool,
+        /// If not: the place of the first guard that did not hold, from 0.
+        failed_guard: Option<u32>,
+        /// The revision that all changes share; `None` if nothing changed.
+        revision: Option<u64>,
+        /// One for each operation of the branch, in order.
+        results: Vec<OperationResult>,
+    },
+    /// The stream exists with these settings.
+    StreamCreated {
+        /// Its record.
+        record: StreamRecord,
+        /// Whether it existed before.
+        existed: bool,
+    },
+    /// The stream is gone.
+    StreamDeleted {
+        /// Revision of the deletion.
+        revision: u64,
+    },
+    /// The records are in the stream.
+    Appended(Appended),
+    /// The records before an offset are gone.
+    StreamTrimmed {
+        /// The first offset that can be read.
+        first: u64,
+    },
+}
+
+/// Where records are in their stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Appended {
+    /// The offset of the first; for a seal the tail.
+    pub first: u64,
+    /// How many there are, at consecutive offsets; 0 for a seal.
+    pub count: u64,
+    /// Whether nothing was appended, because the message id was known: then these are the offsets of the first append.
+    pub duplicate: bool,
+}
+
+/// What one operation of a transaction did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OperationResult {
+    /// The key was written.
+    Put {
+        /// Revision of this write.
+        version: u64,
+        /// Revision of the key's creation, its fencing token.
+        created: u64,
+    },
+    /// The key is not there.
+    Deleted {
+        /// The removal; `None` if there was no key.
+        removed: Option<Removed>,
+    },
+    /// The counter was changed.
+    Added {
+        /// What it holds now.
+        sum: i64,
+        /// Revision of this write.
+        version: u64,
+        /// Revision of its creation.
+        created: u64,
+    },
+    /// The records are in the stream.
+    Appended(Appended),
+    /// The key as it is at this point of the branch, or nothing.
+    Got(Option<KeyFound>),
+}
+
+/// A key as a transaction read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyFound {
+    /// Its value.
+    pub value: Bytes,
+    /// Revision of its last write.
+    pub version: u64,
+    /// Revision of its creation, its fencing token.
+    pub created: u64,
+    /// The session that owns it.
+    pub owner: Option<SessionId>,
+}
+
+/// A stream as its home group knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamRecord {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its settings.
+    pub settings: StreamSettings,
+    /// Its life: the revision of its creation.
+    pub incarnation: Incarnation,
 }
 
 /// A removal.
@@ -143,7 +257,7 @@ pub struct CacheRecord {
 }
 
 /// The answer to one keep-alive of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeptAlive {
     /// The session lives on for so long from the stamp of the entry.
     Renewed {

@@ -3,11 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{BLOCK_LOW_REVISIONS, BLOCK_REVISIONS, BLOCKS_WAITING_MAX};
-
-/// Revisions that one command or one end may need: to end a lapsed session and a lapsed key that it meets,
-/// and its own.
-const HEADROOM: u64 = 8;
+use crate::limits::{BLOCK_LOW_REVISIONS, BLOCK_REVISIONS, BLOCKS_WAITING_MAX, COMMAND_REVISIONS_MAX};
 
 /// The revisions that a group has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +33,7 @@ impl Revisions {
 
     /// Whether there are revisions for one more command or end and what it may meet.
     pub(crate) fn has_headroom(&self) -> bool {
-        self.left() >= HEADROOM
+        self.left() >= COMMAND_REVISIONS_MAX
     }
 
     /// Whether the next block should be asked for.

@@ -5,9 +5,8 @@
 
 use bytes::Bytes;
 
-use crate::command::Command;
 use crate::effect::{Change, ChangeKind, Effect};
-use crate::ids::{Incarnation, Secret, SessionId, SessionRef};
+use crate::ids::{Incarnation, Namespace, Nonce, Secret, SessionId, SessionRef};
 use crate::keyspace::{self, Ended, KeyRowRef, LAPSED, SessionRow};
 use crate::limits::{IDENTITY_SESSION_IDLE, SESSION_RESULTS_KEPT, SESSIONS_MAX};
 use crate::machine::Run;
@@ -20,19 +19,25 @@ use crate::time::{Span, Timestamp};
 pub(crate) mod requests;
 pub(crate) mod rows;
 
+/// What a session is opened with; see [`Command::OpenSession`](crate::command::Command::OpenSession).
+pub(crate) struct Opening<'a> {
+    pub(crate) nonce: Nonce,
+    pub(crate) secret: Secret,
+    pub(crate) ttl: Option<Span>,
+    pub(crate) label: &'a str,
+    pub(crate) namespace: &'a Namespace,
+}
+
 /// Opens a session, or finds the one that was opened with this nonce.
-pub(crate) fn open(run: &mut Run<'_>, command: &Command) -> Result<Done, Failure> {
-    let Command::OpenSession {
+pub(crate) fn open(run: &mut Run<'_>, opening: &Opening<'_>) -> Result<Done, Failure> {
+    let Opening {
         nonce,
         secret,
         ttl,
         label,
         namespace,
-    } = command
-    else {
-        unreachable!("the machine hands over only this command");
-    };
-    let nonce_key = keyspace::nonce(*nonce);
+    } = *opening;
+    let nonce_key = keyspace::nonce(nonce);
     if let Some(id) = keyspace::read::<SessionId>(run.table, &nonce_key) {
         let row = alive(run, id)?;
         return Ok(Done::SessionOpened {
@@ -50,11 +55,11 @@ pub(crate) fn open(run: &mut Run<'_>, command: &Command) -> Result<Done, Failure
     let id = SessionId(run.consume_revision());
     let deadline = run.now + ttl.unwrap_or(IDENTITY_SESSION_IDLE);
     let row = SessionRow {
-        nonce: *nonce,
-        secret: *secret,
-        ttl: *ttl,
+        nonce,
+        secret,
+        ttl,
         deadline,
-        label: label.clone(),
+        label: label.to_owned(),
         namespace: namespace.clone(),
         owned: 0,
         acknowledged_below: 1,
@@ -68,11 +73,7 @@ pub(crate) fn open(run: &mut Run<'_>, command: &Command) -> Result<Done, Failure
     keyspace::write(run.table, nonce_key, &id);
     run.table.put(keyspace::session_of(namespace, id), Bytes::new());
     run.sessions.set(id, Some(row));
-    Ok(Done::SessionOpened {
-        id,
-        secret: *secret,
-        ttl: *ttl,
-    })
+    Ok(Done::SessionOpened { id, secret, ttl })
 }
 
 /// Ends a session and removes what it owns. `secret` is `None` for the forced close.
@@ -196,7 +197,7 @@ pub(crate) fn end(run: &mut Run<'_>, id: SessionId, reason: EndReason) -> Sessio
                 .remove(deadline, Item::Key(incarnation, key.clone()));
         }
         run.table.delete(&key_row_key);
-        if run.table.get(&keyspace::live(incarnation)).is_some() {
+        if !run.memory.sweeps.contains(&incarnation) {
             removed += 1;
             let kind = ChangeKind::Removed { reason: reason_of_keys };
             let previous_version = Some(key_row.version);
@@ -228,16 +229,7 @@ pub(crate) fn end(run: &mut Run<'_>, id: SessionId, reason: EndReason) -> Sessio
 /// Forgets an ended session with its results.
 pub(crate) fn forget(run: &mut Run<'_>, id: SessionId) {
     let row = run.session(id).expect("only a known session is forgotten").clone();
-    let mut results = Vec::new();
-    let from = keyspace::results_of(id);
-    let to = prefix_end(&from).expect("a kind byte is below 255");
-    run.table.scan(&from, &to, &mut |key, _| {
-        results.push(key.to_vec());
-        Visit::Continue(())
-    });
-    for result in results {
-        run.table.delete(&result);
-    }
+    requests::forget_results(run, id);
     run.memory.deadlines.remove(row.deadline, Item::EndedSession(id));
     run.memory.sessions -= 1;
     run.table.delete(&keyspace::nonce(row.nonce));
@@ -248,6 +240,13 @@ pub(crate) fn forget(run: &mut Run<'_>, id: SessionId) {
 /// How many keys a session owns.
 pub(crate) fn owned_count(run: &mut Run<'_>, id: SessionId) -> usize {
     run.session(id).map_or(0, |row| row.owned as usize)
+}
+
+/// Whether a session has lapsed and was not reached yet.
+pub(crate) fn has_lapsed(run: &mut Run<'_>, id: SessionId) -> bool {
+    let now = run.now;
+    run.session(id)
+        .is_some_and(|row| row.ended.is_none() && row.deadline.is_due_at(now))
 }
 
 /// How many results a session keeps.

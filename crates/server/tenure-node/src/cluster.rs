@@ -78,9 +78,11 @@ async fn supply(service: &Service, home: GroupId) -> Result<(), ServiceError> {
     Ok(())
 }
 
+/// The home groups that run.
 fn homes(service: &Service) -> Vec<GroupId> {
     service
         .groups()
+        .filter(|group| group.replica.status().stopped.is_none())
         .map(|group| group.id)
         .filter(|group| *group != GroupId::SYSTEM)
         .collect()

@@ -27,6 +27,9 @@ pub struct NodeConfig {
     /// How many connections it takes at once; more are closed at once. Each needs a file descriptor, and the log and
     /// the state must never want for one.
     pub connections_max: usize,
+    /// Bytes of the disk that are kept free: below that whatever grows is refused. `None`: 256 MiB, and of a disk under
+    /// 1 GiB a quarter. `Some(0)` switches it off.
+    pub reserve_bytes: Option<u64>,
     /// Allows an address that other machines reach although nothing there is authenticated or encrypted.
     pub insecure: bool,
 }
@@ -79,6 +82,7 @@ mod tests {
             advertise: None,
             home_groups: HOME_GROUPS_DEV,
             connections_max: CONNECTIONS_MAX,
+            reserve_bytes: None,
             insecure,
         }
     }

@@ -7,10 +7,12 @@
 //! - `notify`: from what was applied to those who watch on this node.
 //! - `front`: the protocols: gRPC and HTTP on one address.
 //! - `cluster`: founding, and the blocks of revisions.
+//! - [`space`]: free room on the disk, and what is refused when there is little.
 //! - `observe`: metrics.
 
 pub mod config;
 pub mod node;
+pub mod space;
 
 mod admission;
 mod cluster;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +16,15 @@ use tenure_core::effect::Effect;
 use tenure_core::ids::{GroupId, NodeId, Revision};
 use tenure_core::machine::GroupKind;
 use tenure_core::query::{Found, Query};
-use tenure_core::time::Timestamp;
+use tenure_core::time::{Span, Timestamp};
 use tenure_replica::runtime::{Listener, TaskHandle};
-use tenure_replica::{EffectSink, OpenError as ReplicaError, Replica, ReplicaOptions, Runtime};
+use tenure_replica::{
+    EffectSink, EntrySize, Lane, OpenError as ReplicaError, Replica, ReplicaOptions, Runtime, Unavailable,
+};
 use tenure_storage::error::OpenError;
 use tenure_storage::layout::{DataDir, Identity as FolderIdentity};
 use tenure_storage::log::{Log, LogOptions};
-use tenure_storage::state::{StateEngine, StateError};
+use tenure_storage::state::{StateEngine, StateError, Stops};
 use tokio::sync::watch;
 
 use crate::cluster;
@@ -29,7 +32,8 @@ use crate::config::{ConfigError, NodeConfig};
 use crate::front::{http, listen, native};
 use crate::notify::WatchHub;
 use crate::observe::Metrics;
-use crate::service::{Group, Identity, Service};
+use crate::service::{Group, Groups, Identity, Service};
+use crate::space::{self, Holders, Space};
 
 /// How long a node may take to know its leader and to have applied its log.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -83,6 +87,13 @@ pub enum StartError {
         /// What the identity says.
         named: u128,
     },
+    /// The system group, which knows what the cluster is made of, cannot be served. Of a home group only that group
+    /// stops, and the node starts without it.
+    #[error("the system group cannot be served, and no other can without it: {why}")]
+    SystemStopped {
+        /// Why.
+        why: Arc<str>,
+    },
     /// The node came up and could not be made ready.
     #[error("the node did not become ready: {why}")]
     NotReady {
@@ -91,11 +102,12 @@ pub enum StartError {
     },
 }
 
-/// How the state of the groups is kept: on disk in production, in memory in a simulation.
-pub type OpenState = Box<dyn FnOnce(&DataDir) -> Result<Arc<dyn StateEngine>, StateError> + Send>;
+/// How the state of the groups is kept, in that folder: on disk in production, in memory in a simulation.
+pub type OpenState = Box<dyn FnOnce(&Path) -> Result<Arc<dyn StateEngine>, StateError> + Send>;
 
 impl Node {
-    /// Starts a node and returns when it serves. `open_state` makes the engine of the groups' state.
+    /// Starts a node and returns when it serves. `open_state` makes the engine of the groups' state, on
+    /// a thread that gives way to others.
     ///
     /// # Errors
     /// [`StartError`], with the remedy.
@@ -104,12 +116,20 @@ impl Node {
         let folder = DataDir::open_on(runtime.disk.clone(), &config.data_dir)?;
         let (folder_identity, fresh) = identity_of(&folder, &runtime)?;
         let (failed_sender, failed) = watch::channel(None);
-        let log = open_log(&folder, fresh, &runtime, failed_sender.clone())?;
+        let hub = Arc::new(WatchHub::default());
+        let log = open_log(&folder, fresh, &runtime, &hub, failed_sender.clone())?;
         if fresh {
             // Written once the log is there: from then on a log that is gone is noticed.
             folder.write_identity(&folder_identity)?;
         }
-        let engine = open_state(&folder)?;
+        // Its threads, which write and merge files, come from the lane's and give way as that does.
+        let lane = start_lane(&runtime)?;
+        let state = folder.state_dir();
+        let engine = lane
+            .run(move || open_state(&state))
+            .await
+            .map_err(|lost| StartError::NotReady { why: lost.to_string() })??;
+        let space = look_at_space(&config, &runtime)?;
 
         // The address is taken before the groups are opened, so that a wrong one is noticed at once.
         let refused = |error| StartError::Listen {
@@ -124,8 +144,8 @@ impl Node {
             address: config.advertise.clone().unwrap_or_else(|| address.to_string()),
         };
 
-        let hub = Arc::new(WatchHub::default());
         let opening = Opening {
+            failed: failed.clone(),
             identity: &identity,
             log: &log,
             engine: &engine,
@@ -136,13 +156,23 @@ impl Node {
             runtime: &runtime,
         };
         let (groups, home_groups) = opening.groups(config.home_groups).await?;
-        let metrics = Metrics::new(groups.keys().map(|group| group.0));
-        let service = Service::new(runtime.clone(), identity, groups, hub, metrics, log.clone());
+        let holders = Holders {
+            log: log.clone(),
+            engine: engine.clone(),
+            replicas: groups.running.values().map(|group| group.replica.clone()).collect(),
+            lane,
+        };
+        let metrics = Metrics::new(groups.running.keys().map(|group| group.0));
+        let service = Service::new(runtime.clone(), identity, groups, space, hub, metrics, log.clone());
         cluster::found(&service, folder_identity.folder, home_groups)
             .await
             .map_err(|error| StartError::NotReady { why: error.to_string() })?;
 
-        let (tasks, open) = open_doors(listener, &service, config.connections_max);
+        let (mut tasks, open) = open_doors(listener, &service, config.connections_max);
+        let looking = space::keep_looking(service.space().clone(), engine);
+        tasks.push(service.runtime().tasks.spawn("space", Box::pin(looking)));
+        let giving_back = space::keep_giving_back(service.space().clone(), holders);
+        tasks.push(service.runtime().tasks.spawn("give-back", Box::pin(giving_back)));
         service.begin_serving();
         tracing::info!(%address, home_groups, "the node serves");
         Ok(Node {
@@ -167,7 +197,7 @@ impl Node {
     }
 
     /// Completes with the reason when the node can go on no more, because its log has failed: the process is to end.
-    /// Everything acknowledged is on the disk.
+    /// What was acknowledged was synced to the disk before.
     pub async fn failed(&self) -> String {
         let mut failed = self.failed.clone();
         match failed.wait_for(Option::is_some).await {
@@ -230,6 +260,11 @@ fn identity_of(folder: &DataDir, runtime: &Runtime) -> Result<(FolderIdentity, b
     if let Some(identity) = folder.read_identity()? {
         return Ok((identity, false));
     }
+    if folder.has_lost_identity()? {
+        return Err(StartError::Folder(OpenError::IdentityMissing {
+            folder: folder.path().to_owned(),
+        }));
+    }
     let random = &runtime.random;
     let identity = FolderIdentity {
         cluster: random.next_u128(),
@@ -244,13 +279,15 @@ fn open_log(
     folder: &DataDir,
     fresh: bool,
     runtime: &Runtime,
+    hub: &Arc<WatchHub>,
     failed: watch::Sender<Option<String>>,
 ) -> Result<Log, StartError> {
-    let clock = runtime.clock.clone();
+    let (clock, hub) = (runtime.clock.clone(), hub.clone());
     let options = LogOptions {
         create: fresh,
         salt: runtime.random.next_u64(),
         clock: Arc::new(move || clock.now()),
+        on_sync: Arc::new(move |cost| hub.observed().note_sync(cost)),
         on_failure: Arc::new(move |failure| {
             tracing::error!(%failure, "the log has failed: the node stops");
             failed.send_replace(Some(failure.to_string()));
@@ -265,6 +302,24 @@ fn open_log(
     )?)
 }
 
+/// A thread for what the engine of the state does at the start and where room is short.
+fn start_lane(runtime: &Runtime) -> Result<Lane, StartError> {
+    Lane::start_in_background(&*runtime.tasks, "state").map_err(|error| StartError::NotReady {
+        why: format!("no thread could be started: {error}"),
+    })
+}
+
+/// How much room there is on the disk of the folder.
+fn look_at_space(config: &NodeConfig, runtime: &Runtime) -> Result<Arc<Space>, StartError> {
+    let space = Space::open(runtime.disk.clone(), &config.data_dir, config.reserve_bytes);
+    let failed = |source| OpenError::Io {
+        action: "look at the room of",
+        path: config.data_dir.clone(),
+        source,
+    };
+    Ok(space.map(Arc::new).map_err(failed)?)
+}
+
 /// Hands on what the groups tell: to those who watch, and to the process when the node can go on no more.
 struct Told {
     hub: Arc<WatchHub>,
@@ -276,11 +331,20 @@ impl EffectSink for Told {
         self.hub.applied(group, effects, revision, time);
     }
 
+    fn proposed(&self, group: GroupId, size: EntrySize) {
+        self.hub.proposed(group, size);
+    }
+
+    fn ended_late(&self, group: GroupId, late: Span) {
+        self.hub.ended_late(group, late);
+    }
+
     fn reset(&self, group: GroupId, revision: Revision) {
         self.hub.reset(group, revision);
     }
 
     fn stopped(&self, group: GroupId, why: &str) {
+        tracing::error!(%group, why, "the group has stopped");
         self.hub.stopped(group, why);
     }
 
@@ -295,6 +359,7 @@ impl EffectSink for Told {
 
 /// What the groups of a node share.
 struct Opening<'a> {
+    failed: watch::Receiver<Option<String>>,
     identity: &'a Identity,
     log: &'a Log,
     engine: &'a Arc<dyn StateEngine>,
@@ -303,9 +368,13 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Opens a group and returns when it leads.
-    async fn group(&self, id: GroupId, kind: GroupKind) -> Result<Group, StartError> {
-        let state = self.engine.group(id)?;
+    /// Opens a group and returns when it leads, or why it cannot be served on this node.
+    async fn group(&self, id: GroupId, kind: GroupKind) -> Result<Result<Group, Arc<str>>, StartError> {
+        let state = match self.engine.group(id) {
+            Ok(state) => state,
+            Err(error) if error.stops() == Stops::Group(id) => return Ok(Err(without(id, &error))),
+            Err(error) => return Err(error.into()),
+        };
         let parts = (self.log.group(id), state.clone());
         let options = ReplicaOptions::new(
             id,
@@ -315,18 +384,41 @@ impl Opening<'_> {
             self.runtime.clone(),
             self.sink.clone(),
         );
-        let replica = Replica::open(options).await?;
-        let not_ready = |error: tenure_replica::Unavailable| StartError::NotReady {
-            why: format!("group {id}: {error}"),
+        let replica = match Replica::open(options).await {
+            Ok(replica) => replica,
+            Err(error) if error.is_of_the_group() => {
+                self.check_node()?;
+                return Ok(Err(without(id, &error)));
+            }
+            Err(error) => return Err(error.into()),
         };
-        replica.found().await.map_err(not_ready)?;
-        replica.wait_until_ready(READY_TIMEOUT).await.map_err(not_ready)?;
-        Ok(Group { id, replica, state })
+        let ready = match replica.found().await {
+            Ok(()) => replica.wait_until_ready(READY_TIMEOUT).await,
+            Err(error) => Err(error),
+        };
+        self.check_node()?;
+        match ready {
+            // One that has stopped says so itself whenever it is asked.
+            Ok(()) | Err(Unavailable::Stopped { .. }) => Ok(Ok(Group { id, replica, state })),
+            Err(error) => Err(StartError::NotReady {
+                why: format!("group {id}: {error}"),
+            }),
+        }
     }
 
-    /// Opens the system group, which knows how many home groups there are, and then those.
-    async fn groups(&self, home_groups_asked: u32) -> Result<(BTreeMap<GroupId, Group>, u32), StartError> {
-        let system = self.group(GroupId::SYSTEM, GroupKind::System).await?;
+    /// Whether the log or the state as a whole still works.
+    fn check_node(&self) -> Result<(), StartError> {
+        match &*self.failed.borrow() {
+            None => Ok(()),
+            Some(why) => Err(StartError::NotReady { why: why.clone() }),
+        }
+    }
+
+    /// Opens the system group, which knows how many home groups there are, and then those. A home group that cannot be
+    /// served is left out.
+    async fn groups(&self, home_groups_asked: u32) -> Result<(Groups, u32), StartError> {
+        let stopped = |why| StartError::SystemStopped { why };
+        let system = self.group(GroupId::SYSTEM, GroupKind::System).await?.map_err(stopped)?;
         let home_groups = match system.replica.query(&Query::Cluster) {
             Ok((Found::Cluster(Some(cluster)), ..)) if cluster.cluster == self.identity.cluster => cluster.home_groups,
             Ok((Found::Cluster(Some(cluster)), ..)) => {
@@ -336,12 +428,30 @@ impl Opening<'_> {
                 });
             }
             Ok(_) => home_groups_asked,
+            Err(Unavailable::Stopped { why, .. }) => return Err(stopped(why)),
             Err(error) => return Err(StartError::NotReady { why: error.to_string() }),
         };
-        let mut groups = BTreeMap::from([(GroupId::SYSTEM, system)]);
-        for home in (1..=home_groups).map(GroupId) {
-            groups.insert(home, self.group(home, GroupKind::Home).await?);
+        let mut groups = Groups {
+            running: BTreeMap::from([(GroupId::SYSTEM, system)]),
+            stopped: BTreeMap::new(),
+        };
+        for id in (1..=home_groups).map(GroupId) {
+            match self.group(id, GroupKind::Home).await? {
+                Ok(group) => {
+                    groups.running.insert(id, group);
+                }
+                Err(why) => {
+                    groups.stopped.insert(id, why);
+                }
+            }
         }
         Ok((groups, home_groups))
     }
+}
+
+/// The reason of a group that is left out. Watchers and requests are told it, and the log once.
+fn without(group: GroupId, why: &dyn fmt::Display) -> Arc<str> {
+    let why = why.to_string();
+    tracing::error!(%group, why, "the group cannot be served; the node goes on without it");
+    Arc::from(why)
 }

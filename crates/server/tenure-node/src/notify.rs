@@ -1,29 +1,37 @@
 //! From what was applied to those who watch on this node.
 //!
-//! Each watcher has its own bounded buffer. One that does not keep up is cut off and told from which revision it
+//! Each watcher of a cache has its own bounded buffer. One that does not keep up is cut off and told from which revision it
 //! can go on; nobody else notices. A watcher is registered for what comes behind a revision and reads what came
 //! before from the change feed, so nothing is missed and nothing comes twice.
+//!
+//! The watchers of each group have a lock of their own, and a change looks only at the watchers of its key and of the
+//! prefixes of its key: others cost it nothing, however many they are.
+//!
+//! Those who follow streams have no buffers, since they read the records themselves (see `followers`). They share one lock
+//! over all groups, which an entry takes for each append and each deleted object in it, to say where the stream ends now.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod buffer;
+pub(crate) mod followers;
+mod prefixes;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use tenure_core::effect::{Change, Effect};
 use tenure_core::ids::{GroupId, Incarnation, Revision};
-use tenure_core::time::Timestamp;
-use tenure_replica::EffectSink;
-use tokio::sync::Notify;
+use tenure_core::time::{Span, Timestamp};
+use tenure_replica::{EffectSink, EntrySize};
+
+pub(crate) use self::buffer::WATCHERS_BYTES_MAX;
+use self::buffer::{Buffer, Held, Memory};
+use self::followers::{Followers, Following};
+use self::prefixes::Prefixes;
+use crate::observe::Observed;
 
 /// Watchers of a node.
 pub(crate) const WATCHERS_MAX: usize = 10_000;
-/// Changes that wait for one watcher.
-pub(crate) const WATCHER_CHANGES_MAX: usize = 1_024;
-/// Bytes of the changes that wait for one watcher.
-pub(crate) const WATCHER_BYTES_MAX: usize = 4 << 20;
-/// What a change costs in a buffer beside its key and value.
-const CHANGE_OVERHEAD_BYTES: usize = 96;
 
 /// Which changes of a cache a watcher wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +63,13 @@ pub(crate) enum WatchEnd {
 }
 
 /// All watchers of a node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WatchHub {
-    groups: Mutex<BTreeMap<GroupId, GroupWatchers>>,
+    groups: RwLock<BTreeMap<GroupId, Arc<Mutex<GroupWatchers>>>>,
+    watchers: AtomicUsize,
+    followers: Arc<Followers>,
+    memory: Arc<Memory>,
+    observed: Observed,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +85,7 @@ struct GroupWatchers {
 #[derive(Debug, Default)]
 struct CacheWatchers {
     by_key: BTreeMap<Bytes, Vec<Watcher>>,
-    by_prefix: Vec<(Bytes, Watcher)>,
+    by_prefix: Prefixes<Watcher>,
 }
 
 #[derive(Debug, Clone)]
@@ -82,20 +94,6 @@ struct Watcher {
     /// Only changes behind this revision; those before were read from the feed.
     behind: Revision,
     buffer: Arc<Buffer>,
-}
-
-/// What waits for one watcher.
-#[derive(Debug, Default)]
-pub(crate) struct Buffer {
-    waiting: Mutex<Waiting>,
-    wake: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    changes: VecDeque<Change>,
-    bytes: usize,
-    end: Option<WatchEnd>,
 }
 
 /// What a watcher takes out of its buffer.
@@ -113,7 +111,7 @@ pub(crate) enum Taken {
 #[derive(Debug)]
 pub(crate) struct Registration {
     hub: Arc<WatchHub>,
-    group: GroupId,
+    group: Arc<Mutex<GroupWatchers>>,
     id: u64,
     behind: Revision,
     told: Arc<AtomicU64>,
@@ -121,31 +119,17 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Takes what waits, whole revisions only: those whose changes were all handed out.
-    pub(crate) fn take(&self) -> Taken {
+    /// Takes what waits, whole revisions only: those whose changes were all handed out, and about so much at once.
+    pub(crate) fn take(&self, changes_max: usize, bytes_max: usize) -> Taken {
         let told = self.told.load(Ordering::Acquire);
-        let mut waiting = locked(&self.buffer.waiting);
-        let whole = waiting.changes.partition_point(|change| change.revision <= told);
-        if whole > 0 {
-            let taken: Vec<Change> = waiting.changes.drain(..whole).collect();
-            waiting.bytes -= taken.iter().map(size_of_change).sum::<usize>();
-            return Taken::Changes(taken);
-        }
-        if !waiting.changes.is_empty() {
-            return Taken::Nothing;
-        }
-        match &waiting.end {
-            Some(end) => Taken::Ended(end.clone()),
-            None => Taken::Nothing,
-        }
+        self.buffer.take(told, changes_max, bytes_max)
     }
 
     /// The revision at or below which no later change is, if nothing waits.
     pub(crate) fn take_progress(&self) -> Option<Revision> {
         // Read first: whatever lies at or below it was put into the buffer before it was stored.
         let told = Revision(self.told.load(Ordering::Acquire));
-        let waiting = locked(&self.buffer.waiting);
-        (waiting.changes.is_empty() && waiting.end.is_none()).then(|| told.max(self.behind))
+        self.buffer.is_idle().then(|| told.max(self.behind))
     }
 
     /// Completes when there is something to take. Progress alone wakes nobody.
@@ -156,14 +140,30 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut groups = locked(&self.hub.groups);
-        if let Some(group) = groups.get_mut(&self.group) {
-            group.remove(self.id);
-        }
+        locked(&self.group).remove(self.id);
+        self.hub.memory.forget(&self.buffer);
+        self.hub.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for WatchHub {
+    fn default() -> WatchHub {
+        WatchHub::with_bytes_max(WATCHERS_BYTES_MAX)
     }
 }
 
 impl WatchHub {
+    /// A hub whose watchers together may have so many bytes waiting.
+    fn with_bytes_max(bytes_max: usize) -> WatchHub {
+        WatchHub {
+            groups: RwLock::default(),
+            watchers: AtomicUsize::new(0),
+            followers: Arc::default(),
+            memory: Arc::new(Memory::new(bytes_max)),
+            observed: Observed::default(),
+        }
+    }
+
     /// Registers a watcher for what comes behind the revision that `behind` returns. It is asked under the lock,
     /// so that no entry is told in between.
     ///
@@ -176,90 +176,122 @@ impl WatchHub {
         target: Target,
         behind: impl FnOnce() -> Revision,
     ) -> Result<(Registration, Revision), usize> {
-        let mut groups = locked(&self.groups);
-        let count: usize = groups.values().map(|group| group.places.len()).sum();
-        if count >= WATCHERS_MAX {
-            return Err(count);
+        let before = self.watchers.fetch_add(1, Ordering::Relaxed) + self.followers.len();
+        if before >= WATCHERS_MAX {
+            self.watchers.fetch_sub(1, Ordering::Relaxed);
+            return Err(before);
         }
-        let behind = behind();
-        let watchers = groups.entry(group).or_default();
-        watchers.next_id += 1;
-        let id = watchers.next_id;
-        let buffer = Arc::new(Buffer::default());
-        let watcher = Watcher {
+        let buffer = self.memory.buffer();
+        let group = self.group(group);
+        let (id, behind, told) = locked(&group).add(incarnation, target, buffer.clone(), behind);
+        let registration = Registration {
+            hub: self.clone(),
+            group,
             id,
             behind,
-            buffer: buffer.clone(),
+            told,
+            buffer,
         };
-        let cache = watchers.by_cache.entry(incarnation).or_default();
-        match &target {
-            Target::Key(key) => cache.by_key.entry(key.clone()).or_default().push(watcher),
-            Target::Prefix(prefix) => cache.by_prefix.push((prefix.clone(), watcher)),
-        }
-        watchers.places.insert(id, (incarnation, target));
-        let told = watchers.told.clone();
-        Ok((
-            Registration {
-                hub: self.clone(),
-                group,
-                id,
-                behind,
-                told,
-                buffer,
-            },
-            behind,
-        ))
+        Ok((registration, behind))
     }
 
-    /// How many watchers there are.
+    /// Registers a follower of a stream, which counts as a watcher. Whatever is applied from now on wakes it.
+    ///
+    /// # Errors
+    /// The number of watchers that the node already has, if that is all it takes.
+    pub(crate) fn follow(&self, group: GroupId, incarnation: Incarnation) -> Result<Following, usize> {
+        let max = WATCHERS_MAX.saturating_sub(self.watchers.load(Ordering::Relaxed));
+        self.followers.register(group, incarnation, max)
+    }
+
+    /// How many watchers there are, those who follow streams among them.
     pub(crate) fn len(&self) -> usize {
-        locked(&self.groups).values().map(|group| group.places.len()).sum()
+        self.watchers.load(Ordering::Relaxed) + self.followers.len()
+    }
+
+    /// Bytes of changes that wait for watchers. What waits for many is counted once.
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    /// Watchers that were cut off because all together had too much waiting.
+    pub(crate) fn cut_off(&self) -> u64 {
+        self.memory.cut_off()
+    }
+
+    /// What was noted of what was applied.
+    pub(crate) fn observed(&self) -> &Observed {
+        &self.observed
+    }
+
+    fn group(&self, group: GroupId) -> Arc<Mutex<GroupWatchers>> {
+        if let Some(watchers) = self.known_group(group) {
+            return watchers;
+        }
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        groups.entry(group).or_default().clone()
+    }
+
+    fn known_group(&self, group: GroupId) -> Option<Arc<Mutex<GroupWatchers>>> {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        groups.get(&group).cloned()
+    }
+
+    /// Ends all watches of a group.
+    fn end_group(&self, group: GroupId, end: &WatchEnd) {
+        if let Some(watchers) = self.known_group(group) {
+            locked(&watchers).each(&mut |watcher| {
+                watcher.buffer.end(end.clone());
+                watcher.buffer.wake.notify_one();
+            });
+        }
     }
 }
 
 impl EffectSink for WatchHub {
-    fn applied(&self, group: GroupId, effects: &[Effect], revision: Revision, _time: Timestamp) {
-        let mut groups = locked(&self.groups);
-        let watchers = groups.entry(group).or_default();
+    fn applied(&self, group: GroupId, effects: &[Effect], revision: Revision, time: Timestamp) {
+        self.observed.transitions.note(group, effects, time);
+        self.followers.applied(group, effects);
+        let group = self.group(group);
+        let mut watchers = locked(&group);
         let mut touched = Touched::default();
         for effect in effects {
             match effect {
-                Effect::Changed(change) => watchers.tell(change, &mut touched),
+                Effect::Changed(change) => watchers.tell(change, &self.memory, &mut touched),
                 Effect::ObjectDeleted { incarnation, revision } => {
                     let end = WatchEnd::ObjectDeleted { revision: *revision };
                     watchers.end_cache(*incarnation, &end, &mut touched);
                 }
-                Effect::SessionEnded { .. } => {}
+                Effect::SessionEnded { .. } | Effect::Appended { .. } => {}
             }
         }
         // Only now are its revisions whole for those who wait.
         watchers.told.store(revision.0, Ordering::Release);
+        drop(watchers);
         touched.wake();
+        self.memory.relieve();
+    }
+
+    fn proposed(&self, _group: GroupId, size: EntrySize) {
+        self.observed.note_entry(size);
+    }
+
+    fn ended_late(&self, _group: GroupId, late: Span) {
+        self.observed.note_end(late);
     }
 
     fn reset(&self, group: GroupId, revision: Revision) {
-        let mut groups = locked(&self.groups);
-        if let Some(watchers) = groups.get_mut(&group) {
-            let end = WatchEnd::Lagged {
-                resume_from: revision.0 + 1,
-            };
-            watchers.each(&mut |watcher| {
-                watcher.buffer.end(end.clone());
-                watcher.buffer.wake.notify_one();
-            });
-        }
+        self.followers.reset(group);
+        let end = WatchEnd::Lagged {
+            resume_from: revision.0 + 1,
+        };
+        self.end_group(group, &end);
     }
 
     fn stopped(&self, group: GroupId, why: &str) {
         tracing::error!(%group, why, "the group has stopped on this node");
-        let mut groups = locked(&self.groups);
-        if let Some(watchers) = groups.get_mut(&group) {
-            let end = WatchEnd::Stopped { why: why.to_owned() };
-            watchers.each(&mut |watcher| {
-                watcher.buffer.end(end.clone());
-                watcher.buffer.wake.notify_one();
-            });
-        }
+        self.followers.stopped(group, why);
+        self.end_group(group, &WatchEnd::Stopped { why: why.to_owned() });
     }
 }
 
@@ -282,26 +314,45 @@ impl Touched {
 }
 
 impl GroupWatchers {
-    fn tell(&mut self, change: &Change, touched: &mut Touched) {
-        let Some(cache) = self.by_cache.get_mut(&change.incarnation) else {
+    fn add(
+        &mut self,
+        incarnation: Incarnation,
+        target: Target,
+        buffer: Arc<Buffer>,
+        behind: impl FnOnce() -> Revision,
+    ) -> (u64, Revision, Arc<AtomicU64>) {
+        let behind = behind();
+        self.next_id += 1;
+        let id = self.next_id;
+        let watcher = Watcher { id, behind, buffer };
+        let cache = self.by_cache.entry(incarnation).or_default();
+        match &target {
+            Target::Key(key) => cache.by_key.entry(key.clone()).or_default().push(watcher),
+            Target::Prefix(prefix) => cache.by_prefix.insert(prefix.clone(), watcher),
+        }
+        self.places.insert(id, (incarnation, target));
+        (id, behind, self.told.clone())
+    }
+
+    fn tell(&mut self, change: &Change, memory: &Arc<Memory>, touched: &mut Touched) {
+        let Some(cache) = self.by_cache.get(&change.incarnation) else {
             return;
         };
+        // Held once for all of them, and only if there is one.
+        let mut held: Option<Arc<Held>> = None;
         let mut cut_off = Vec::new();
         let mut offer = |watcher: &Watcher| {
             if change.revision <= watcher.behind.0 {
                 return;
             }
             touched.add(&watcher.buffer);
-            if watcher.buffer.offer(change).is_break() {
+            let held = held.get_or_insert_with(|| memory.hold(change));
+            if watcher.buffer.offer(held).is_break() {
                 cut_off.push(watcher.id);
             }
         };
         cache.by_key.get(&change.key).into_iter().flatten().for_each(&mut offer);
-        for (prefix, watcher) in &cache.by_prefix {
-            if change.key.starts_with(prefix) {
-                offer(watcher);
-            }
-        }
+        cache.by_prefix.visit(&change.key, &mut offer);
         for id in cut_off {
             self.remove(id);
         }
@@ -338,7 +389,7 @@ impl GroupWatchers {
                     }
                 }
             }
-            Target::Prefix(_) => cache.by_prefix.retain(|(_, watcher)| watcher.id != id),
+            Target::Prefix(prefix) => cache.by_prefix.retain(&prefix, |watcher| watcher.id != id),
         }
         if cache.by_key.is_empty() && cache.by_prefix.is_empty() {
             self.by_cache.remove(&incarnation);
@@ -348,53 +399,8 @@ impl GroupWatchers {
 
 impl CacheWatchers {
     fn watchers(&self) -> impl Iterator<Item = &Watcher> {
-        self.by_key
-            .values()
-            .flatten()
-            .chain(self.by_prefix.iter().map(|(_, watcher)| watcher))
+        self.by_key.values().flatten().chain(self.by_prefix.values())
     }
-}
-
-impl Buffer {
-    /// Adds a change; breaks if there is no room: then the watcher has its end and is to be removed. Changes of
-    /// one revision stay together: the end names the revision whose changes did not all fit, and those of it that
-    /// did are taken back.
-    fn offer(&self, change: &Change) -> ControlFlow<()> {
-        let mut waiting = locked(&self.waiting);
-        let size = size_of_change(change);
-        let full = waiting.changes.len() >= WATCHER_CHANGES_MAX || waiting.bytes + size > WATCHER_BYTES_MAX;
-        if full
-            && !waiting.changes.is_empty()
-            && waiting.changes.front().map(|first| first.revision) != Some(change.revision)
-        {
-            while waiting
-                .changes
-                .back()
-                .is_some_and(|last| last.revision == change.revision)
-            {
-                waiting.changes.pop_back();
-            }
-            waiting.end = Some(WatchEnd::Lagged {
-                resume_from: change.revision,
-            });
-            return ControlFlow::Break(());
-        }
-        waiting.bytes += size;
-        waiting.changes.push_back(change.clone());
-        ControlFlow::Continue(())
-    }
-
-    fn end(&self, end: WatchEnd) {
-        locked(&self.waiting).end.get_or_insert(end);
-    }
-}
-
-fn size_of_change(change: &Change) -> usize {
-    let value = match &change.kind {
-        tenure_core::effect::ChangeKind::Put { value, .. } => value.len(),
-        tenure_core::effect::ChangeKind::Removed { .. } => 0,
-    };
-    change.key.len() + value + CHANGE_OVERHEAD_BYTES
 }
 
 /// A lock whose holder cannot have left it half changed: every change of these lists is a single step.

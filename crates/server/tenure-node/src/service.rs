@@ -5,21 +5,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tenure_core::command::{Command, Origin, Request, SystemCommand};
+use tenure_core::command::{Command, Operation, Origin, Request, SystemCommand};
 use tenure_core::ids::{GroupId, Namespace, NodeId, Revision, Secret, SessionRef};
 use tenure_core::limits::NAMESPACES_MAX;
 use tenure_core::query::{Found, Query};
 use tenure_core::refusal::Failure;
 use tenure_core::response::{Answer, Done, KeptAlive, Response, SystemDone};
 use tenure_core::time::{Span, Timestamp};
-use tenure_replica::{Replica, Runtime, Unavailable};
+use tenure_replica::{Replica, Runtime, Unavailable, namespace_of, request_bytes};
 use tenure_storage::log::Log;
 use tenure_storage::state::GroupState;
+use tokio::sync::SemaphorePermit;
 
-use crate::admission::{Admission, RETRY_AFTER};
+use self::aside::{Aside, may_be_long};
+use crate::admission::{Admission, RETRY_AFTER, namespace_of_query};
+use crate::front::answers::{NodeFull, Room, answer_bytes_of};
+use crate::front::connection::Connections;
 use crate::notify::WatchHub;
 use crate::observe::Metrics;
+use crate::space::{NoRoom, Space};
 
+mod aside;
+pub(crate) mod follow;
 pub(crate) mod watch;
 
 /// How long a request may take if it does not say.
@@ -41,6 +48,9 @@ pub(crate) enum ServiceError {
     /// No object was ever created in this namespace.
     #[error("namespace {0} does not exist")]
     NamespaceUnknown(Namespace),
+    /// There is no such group on this node.
+    #[error("group {0} does not exist")]
+    GroupUnknown(GroupId),
     /// The node works on as many requests as it takes.
     #[error("the node is busy")]
     Busy { retry_after: Duration },
@@ -50,6 +60,9 @@ pub(crate) enum ServiceError {
     /// The node is stopping or not yet ready.
     #[error("{0}")]
     NotServing(&'static str),
+    /// There is less room on the disk than is kept in reserve, and the request would take some.
+    #[error("{} bytes of the disk are free and not spoken for, and {} are kept in reserve", .0.free, .0.reserve)]
+    StorageFull(NoRoom),
     /// A bound of the node is reached.
     #[error("{which}: at most {value}")]
     Limit { which: &'static str, value: u64 },
@@ -88,6 +101,13 @@ pub(crate) struct Group {
     pub(crate) state: GroupState,
 }
 
+/// The groups of this node.
+pub(crate) struct Groups {
+    pub(crate) running: BTreeMap<GroupId, Group>,
+    /// Those that could not be opened, and why.
+    pub(crate) stopped: BTreeMap<GroupId, Arc<str>>,
+}
+
 /// Who this node is.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
@@ -103,10 +123,14 @@ pub(crate) struct Service(Arc<Inner>);
 struct Inner {
     runtime: Runtime,
     identity: Identity,
-    groups: BTreeMap<GroupId, Group>,
+    groups: Groups,
+    space: Arc<Space>,
     homes: RwLock<BTreeMap<Namespace, GroupId>>,
     hub: Arc<WatchHub>,
     admission: Admission,
+    connections: Arc<Connections>,
+    /// Where reads are done that may block for long.
+    aside: Aside,
     metrics: Metrics,
     log: Log,
     serving: AtomicBool,
@@ -117,7 +141,8 @@ impl Service {
     pub(crate) fn new(
         runtime: Runtime,
         identity: Identity,
-        groups: BTreeMap<GroupId, Group>,
+        groups: Groups,
+        space: Arc<Space>,
         hub: Arc<WatchHub>,
         metrics: Metrics,
         log: Log,
@@ -126,9 +151,12 @@ impl Service {
             runtime,
             identity,
             groups,
+            space,
             homes: RwLock::default(),
             hub,
             admission: Admission::default(),
+            connections: Arc::default(),
+            aside: Aside::default(),
             metrics,
             log,
             serving: AtomicBool::new(false),
@@ -178,6 +206,7 @@ impl Service {
         if let Some(home) = self.find_home(namespace, deadline).await? {
             return Ok(home);
         }
+        self.0.space.check_growth().map_err(ServiceError::StorageFull)?;
         let command = SystemCommand::AssignNamespace {
             namespace: namespace.clone(),
         };
@@ -212,10 +241,31 @@ impl Service {
         deadline: Duration,
     ) -> Result<Answer, ServiceError> {
         self.check_serving()?;
-        let _admitted = self.0.admission.admit().ok_or(ServiceError::Busy {
-            retry_after: RETRY_AFTER,
-        })?;
-        self.propose(group, request, deadline).await
+        self.0
+            .space
+            .check(&request.command)
+            .map_err(ServiceError::StorageFull)?;
+        let Inner { admission, metrics, .. } = &*self.0;
+        let admitted = admission.admit(namespace_of(&request.command), request_bytes(&request));
+        let Some(_admitted) = admitted else {
+            metrics.overloaded.increment(1);
+            return Err(ServiceError::Busy {
+                retry_after: RETRY_AFTER,
+            });
+        };
+        if let Command::OpenSession { namespace, .. } = &request.command {
+            let opening = admission.take_opening(namespace, self.now());
+            opening.map_err(|retry_after| ServiceError::Busy { retry_after })?;
+        }
+        let answer = self.propose(group, request, deadline).await;
+        if let Err(ServiceError::Unavailable {
+            error: Unavailable::Overloaded { .. },
+            ..
+        }) = answer
+        {
+            metrics.overloaded.increment(1);
+        }
+        answer
     }
 
     /// Proposes a request of the node itself, also before the node serves.
@@ -257,7 +307,10 @@ impl Service {
             KeptAlive::Renewed {
                 remaining: Some(ttl), ..
             } => {
-                admission.note_renewed(group, session.id, Duration::from_micros(ttl.0), arrived);
+                let margin = admission.note_renewed(group, session.id, Duration::from_micros(ttl.0), arrived);
+                if let Some(margin) = margin {
+                    self.0.hub.observed().note_renewal(margin);
+                }
             }
             KeptAlive::Renewed { remaining: None, .. } | KeptAlive::Unknown { .. } => {}
             KeptAlive::Ended { .. } => admission.forget(group, session.id),
@@ -265,7 +318,7 @@ impl Service {
         Ok((kept, time))
     }
 
-    /// Reads.
+    /// Reads what is small, or for the node itself.
     pub(crate) async fn query(
         &self,
         group: GroupId,
@@ -273,11 +326,26 @@ impl Service {
         reading: Reading,
         deadline: Duration,
     ) -> Result<Read, ServiceError> {
+        self.query_into(group, query, reading, deadline, None).await
+    }
+
+    /// Reads what may be large, once this room has place for it.
+    pub(crate) async fn query_into(
+        &self,
+        group: GroupId,
+        query: &Query,
+        reading: Reading,
+        deadline: Duration,
+        room: Option<&Room>,
+    ) -> Result<Read, ServiceError> {
         self.check_stopping()?;
-        let _admitted = self.0.admission.admit().ok_or(ServiceError::Busy {
-            retry_after: RETRY_AFTER,
-        })?;
-        let replica = &self.group(group)?.replica;
+        let Some(_admitted) = self.0.admission.admit(namespace_of_query(query), 0) else {
+            self.0.metrics.overloaded.increment(1);
+            return Err(ServiceError::Busy {
+                retry_after: RETRY_AFTER,
+            });
+        };
+        let known = self.group(group)?;
         let leader_time = match reading {
             Reading::Linearizable => Some(self.read_point(group, deadline).await?.0),
             Reading::Stale { min_revision } => {
@@ -285,13 +353,18 @@ impl Service {
                 None
             }
         };
-        let (found, revision, time) = replica
-            .query(query)
-            .map_err(|error| ServiceError::Unavailable { group, error })?;
+        let _turn = match room {
+            Some(room) => {
+                let bytes = answer_bytes_of(query);
+                self.take_room(room, bytes, may_be_long(query), deadline).await?
+            }
+            None => None,
+        };
+        let (found, revision, time) = self.read_applied(known, query, deadline).await?;
         let behind_leader = leader_time.map_or(Span(0), |leader_time| leader_time - time);
         let age = match reading {
             Reading::Linearizable => None,
-            Reading::Stale { .. } => replica.stamp_now().map(|now| now - time),
+            Reading::Stale { .. } => known.replica.stamp_now().map(|now| now - time),
         };
         Ok(Read {
             found,
@@ -300,6 +373,34 @@ impl Service {
             behind_leader,
             age,
         })
+    }
+
+    /// Takes room for an answer of at most so many bytes and, for a long read, the turn for it. What finds none in its
+    /// time is refused before it is worked on.
+    pub(crate) async fn take_room<'a>(
+        &self,
+        room: &'a Room,
+        bytes: usize,
+        is_long: bool,
+        deadline: Duration,
+    ) -> Result<Option<SemaphorePermit<'a>>, ServiceError> {
+        let left = deadline.saturating_sub(self.now());
+        let take = async {
+            let turn = match is_long {
+                true => room.long_read().await,
+                false => None,
+            };
+            room.take(bytes).await.map(|()| turn)
+        };
+        match tokio::time::timeout(left, take).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(NodeFull)) | Err(_) => {
+                self.0.metrics.overloaded.increment(1);
+                Err(ServiceError::Busy {
+                    retry_after: RETRY_AFTER,
+                })
+            }
+        }
     }
 
     /// The leader's time and the revision that came with a read index, once this replica has applied it.
@@ -336,13 +437,32 @@ impl Service {
 
     /// A group of this node.
     pub(crate) fn group(&self, group: GroupId) -> Result<&Group, ServiceError> {
-        let unknown = || ServiceError::Internal(format!("there is no group {group} on this node"));
-        self.0.groups.get(&group).ok_or_else(unknown)
+        let missing = || match self.0.groups.stopped.get(&group) {
+            Some(why) => ServiceError::Unavailable {
+                group,
+                error: Unavailable::Stopped {
+                    why: why.clone(),
+                    proposed: false,
+                },
+            },
+            None => ServiceError::GroupUnknown(group),
+        };
+        self.0.groups.running.get(&group).ok_or_else(missing)
     }
 
     /// All groups of this node.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> {
-        self.0.groups.values()
+        self.0.groups.running.values()
+    }
+
+    /// The groups of this node that could not be opened, and why.
+    pub(crate) fn stopped_groups(&self) -> impl Iterator<Item = (GroupId, &Arc<str>)> {
+        self.0.groups.stopped.iter().map(|(group, why)| (*group, why))
+    }
+
+    /// The room on the disk.
+    pub(crate) fn space(&self) -> &Arc<Space> {
+        &self.0.space
     }
 
     /// Who this node is.
@@ -365,14 +485,19 @@ impl Service {
         &self.0.hub
     }
 
+    /// What its connections have taken.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.0.connections
+    }
+
     /// The world.
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.0.runtime
     }
 
-    /// Requests that are being worked on.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.0.admission.in_flight()
+    /// What the node has taken on.
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.0.admission
     }
 
     /// Now, on the clock on which deadlines are.
@@ -442,6 +567,34 @@ impl Service {
     }
 }
 
+/// Whether a command may add to what is stored, so that it is refused where there is no room left. What frees room, renews or
+/// ends something is let through.
+pub(crate) fn grows(command: &Command) -> bool {
+    match command {
+        // Without a TTL it owns nothing and ends by itself: it is the name under which others delete.
+        Command::OpenSession { ttl, .. } => ttl.is_some(),
+        Command::CreateCache { .. }
+        | Command::CreateStream { .. }
+        | Command::Put { .. }
+        | Command::Add { .. }
+        | Command::Append { .. } => true,
+        Command::Txn(txn) => txn.then.iter().chain(&txn.otherwise).any(|operation| match operation {
+            Operation::Put { .. } | Operation::Add { .. } | Operation::Append { .. } => true,
+            Operation::Delete { .. } | Operation::Get { .. } => false,
+        }),
+        Command::CloseSession { .. }
+        | Command::Acknowledge { .. }
+        | Command::DeleteCache { .. }
+        | Command::DeleteStream { .. }
+        | Command::Delete { .. }
+        | Command::DeletePrefix { .. }
+        | Command::TrimStream { .. }
+        | Command::Touch { .. }
+        | Command::TakeBlock { .. }
+        | Command::System(_) => false,
+    }
+}
+
 /// The machine answered another question than was asked.
 pub(crate) fn unexpected(found: &Found) -> ServiceError {
     match found {
@@ -449,3 +602,6 @@ pub(crate) fn unexpected(found: &Found) -> ServiceError {
         other => ServiceError::Internal(format!("a read found {other:?}")),
     }
 }
+
+#[cfg(test)]
+mod tests;

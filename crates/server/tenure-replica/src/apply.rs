@@ -1,5 +1,6 @@
 //! Applying one entry: the machine over the state, then the answers, then the effects.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(test)]
 use std::sync::OnceLock;
@@ -9,11 +10,12 @@ use openraft::EntryPayload;
 use openraft::storage::ApplyResponder;
 
 use tenure_core::codec;
-use tenure_core::command::Entry;
-use tenure_core::effect::{Change, Effect};
+use tenure_core::command::{Command, Entry};
+use tenure_core::effect::{Change, ChangeKind, Effect};
 use tenure_core::ids::Revision;
-use tenure_core::machine::{Applied, GroupKind, Machine};
+use tenure_core::machine::{Applied, Counts, GroupKind, Machine};
 use tenure_core::query::{Found, Query};
+use tenure_core::refusal::EndReason;
 use tenure_core::table::{MemTable, Overlay, Writes};
 use tenure_core::time::Timestamp;
 use tenure_storage::state::{AppliedMark, GroupState, Image, StateError, Stops};
@@ -133,6 +135,7 @@ impl Applier {
                     )));
                 }
                 let applied = self.apply_to_machine(id, &entry)?;
+                self.shared.expected.applied(&entry.requests, &applied.answers);
                 let answers = EntryAnswers {
                     kept_alive: applied.kept_alive,
                     answers: applied.answers,
@@ -185,18 +188,23 @@ impl Applier {
         let (applied, writes) = match outcome {
             Ok(read) => read.map_err(|error| failed(id, &error))?,
             Err(panic) => {
+                let (index, kinds) = (id.index, kinds(entry));
                 return Err(stop(format!(
-                    "entry {} cannot be applied: {}",
-                    id.index,
+                    "entry {index} ({kinds}) cannot be applied: {}",
                     message(&*panic)
                 )));
             }
         };
         let changes = applied.effects.iter().filter_map(changed).collect();
         self.commit(id, writes, changes, applied.time, None)?;
+        let due = self.shared.progress.borrow().next_deadline;
         self.shared
             .progress
             .send_modify(|progress| observe(progress, machine, Some(id)));
+        let has_ended = applied.effects.iter().any(is_end_by_time);
+        if let Some(due) = due.filter(|due| has_ended && *due < applied.time) {
+            self.shared.sink.ended_late(self.shared.group, applied.time - due);
+        }
         Ok(applied)
     }
 
@@ -238,14 +246,30 @@ impl Applier {
             return None;
         }
         let machine = kept.as_ref()?;
-        match self.state.read(|table| machine.query(table, query)) {
-            Ok(found) => Some((found, machine.revision(), machine.time())),
-            Err(error) => {
+        // A row that does not decode panics, and whoever asked is not to go down with it.
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            self.state.read(|table| machine.query(table, query))
+        }));
+        match read {
+            Ok(Ok(found)) => Some((found, machine.revision(), machine.time())),
+            Ok(Err(error)) => {
                 drop(kept);
                 self.fail(&error);
                 None
             }
+            Err(panic) => {
+                drop(kept);
+                let why = format!("the state cannot be read: {}", message(&*panic));
+                self.shared.stop(&why, Told::Node);
+                None
+            }
         }
+    }
+
+    /// How many of what the machine remembers there are. `None` if the group has stopped.
+    pub(crate) fn counts(&self) -> Option<Counts> {
+        let kept = self.machine.read().unwrap_or_else(PoisonError::into_inner);
+        kept.as_ref().map(Machine::counts)
     }
 
     /// The state as it is now, and what a snapshot of it is called.
@@ -341,7 +365,21 @@ fn observe(progress: &mut Progress, machine: &Machine, applied: Option<LogId>) {
 fn changed(effect: &Effect) -> Option<Change> {
     match effect {
         Effect::Changed(change) => Some(change.clone()),
-        Effect::SessionEnded { .. } | Effect::ObjectDeleted { .. } => None,
+        Effect::SessionEnded { .. } | Effect::ObjectDeleted { .. } | Effect::Appended { .. } => None,
+    }
+}
+
+/// Whether an effect is an end that time has brought.
+fn is_end_by_time(effect: &Effect) -> bool {
+    match effect {
+        Effect::Changed(change) => matches!(
+            change.kind,
+            ChangeKind::Removed {
+                reason: EndReason::Expired
+            }
+        ),
+        Effect::SessionEnded { reason, .. } => *reason == EndReason::Expired,
+        Effect::ObjectDeleted { .. } | Effect::Appended { .. } => false,
     }
 }
 
@@ -361,12 +399,49 @@ fn failed(id: LogId, error: &StateError) -> Stop {
     }
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without a message")
+/// What a panic says, if that was written into the program. What was put together may hold what clients have stored;
+/// standard error shows it.
+fn message(panic: &(dyn std::any::Any + Send)) -> &'static str {
+    let written = panic.downcast_ref::<&'static str>().copied();
+    written.unwrap_or("a panic, whose message is on standard error")
+}
+
+/// The kinds of the commands of an entry and how many there are of each, without anything of what is in them.
+fn kinds(entry: &Entry) -> String {
+    let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for request in &entry.requests {
+        *counts.entry(kind(&request.command)).or_default() += 1;
+    }
+    if !entry.keep_alives.is_empty() {
+        counts.insert("keep-alive", entry.keep_alives.len());
+    }
+    if counts.is_empty() {
+        return "a tick".to_owned();
+    }
+    let counted = counts.into_iter().map(|(kind, count)| format!("{count} {kind}"));
+    counted.collect::<Vec<_>>().join(", ")
+}
+
+fn kind(command: &Command) -> &'static str {
+    match command {
+        Command::OpenSession { .. } => "open-session",
+        Command::CloseSession { .. } => "close-session",
+        Command::Acknowledge { .. } => "acknowledge",
+        Command::CreateCache { .. } => "create-cache",
+        Command::DeleteCache { .. } => "delete-cache",
+        Command::Put { .. } => "put",
+        Command::Delete { .. } => "delete",
+        Command::Touch { .. } => "touch",
+        Command::TakeBlock { .. } => "take-block",
+        Command::System(_) => "system",
+        Command::Add { .. } => "add",
+        Command::DeletePrefix { .. } => "delete-prefix",
+        Command::Txn(_) => "transaction",
+        Command::CreateStream { .. } => "create-stream",
+        Command::DeleteStream { .. } => "delete-stream",
+        Command::Append { .. } => "append",
+        Command::TrimStream { .. } => "trim-stream",
+    }
 }
 
 #[cfg(test)]

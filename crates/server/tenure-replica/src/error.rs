@@ -86,7 +86,7 @@ pub enum OpenError {
     /// one. Serving from here would forget what was acknowledged.
     #[error(
         "group {group}: its state was lost or is older than its log can replay: {}, and the log is purged up to entry \
-         {purged}; set the folder aside and let the node begin anew or from a copy",
+         {purged}; restore the folder from a copy, or set it aside, which on a cluster of one loses everything in it",
         upto(*applied)
     )]
     StateBehindLog {
@@ -96,6 +96,14 @@ pub enum OpenError {
         applied: Option<u64>,
         /// The last entry that the log was purged of.
         purged: u64,
+    },
+    /// An entry could not be applied again, or a row could not be read, while the group was opened.
+    #[error("group {group}: {why}")]
+    Stopped {
+        /// Which group.
+        group: tenure_core::ids::GroupId,
+        /// Why it stopped.
+        why: Arc<str>,
     },
     /// The consensus library refused to start.
     #[error("group {group}: {why}")]
@@ -113,6 +121,17 @@ pub enum OpenError {
         /// What the system said.
         why: String,
     },
+}
+
+impl OpenError {
+    /// Whether only this group cannot be served, so that a node may serve the others. Whoever must stop the node as
+    /// well has told it by then.
+    pub fn is_of_the_group(&self) -> bool {
+        match self {
+            OpenError::Damaged { .. } | OpenError::StateBehindLog { .. } | OpenError::Stopped { .. } => true,
+            OpenError::Consensus { .. } | OpenError::Thread { .. } => false,
+        }
+    }
 }
 
 fn upto(applied: Option<u64>) -> String {

@@ -10,10 +10,12 @@
 mod apply;
 mod effects;
 mod error;
+mod forward;
 mod lane;
 mod leadership;
 mod log_adapter;
 mod machine_adapter;
+mod membership;
 mod network;
 mod proposer;
 mod queue;
@@ -27,9 +29,12 @@ mod ticker;
 mod time;
 mod write_behind;
 
-pub use effects::EffectSink;
+pub use effects::{EffectSink, EntrySize};
 pub use error::{OpenError, Outcome, Unavailable};
-pub use queue::QueueLimits;
+pub use lane::{JobLost, Lane};
+pub use membership::MembershipError;
+pub use network::{Doorkeeper, JoinAsked, Joined, PeerIdentity, PeerRecord, PeerService, Peers, join};
+pub use queue::{QueueLimits, namespace_of, request_bytes};
 pub use read::ReadPoint;
 pub use replica::{Replica, ReplicaOptions, ReplicaStatus, Timings};
 pub use runtime::Runtime;

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tenure_core::time::Timestamp;
 use tenure_storage::error::LogFailed;
 use tenure_storage::log::{Done, GroupLog};
-use tenure_storage::state::GroupState;
+use tenure_storage::state::{GroupState, Stops};
 
 use crate::raft_types::{self, FormError, LogEntry, LogId, TypeConfig, Vote};
 use crate::shared::{Shared, Told};
@@ -147,7 +147,11 @@ impl LogAdapter {
             },
         };
         let durable = self.state.make_durable(flushed).map_err(|error| {
-            self.shared.stop(&error.to_string(), Told::NodeMustStop);
+            let told = match error.stops() {
+                Stops::Node => Told::NodeMustStop,
+                Stops::Group(_) | Stops::Nobody => Told::Node,
+            };
+            self.shared.stop(&error.to_string(), told);
             io::Error::other(error)
         })?;
         Ok(durable.is_some_and(|durable| durable >= upto))

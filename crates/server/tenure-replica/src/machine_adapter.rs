@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{Stream, StreamExt};
-use openraft::OptionalSend;
+use openraft::{EntryPayload, OptionalSend};
 use openraft::storage::{EntryResponder, RaftStateMachine};
 
 use tenure_storage::state::OVERLAY_BYTES_MAX;
@@ -21,14 +21,21 @@ use crate::write_behind;
 
 /// Entries handed to the thread of the apply at once.
 const APPLY_ENTRIES_MAX: usize = 64;
+/// The next apply is done in place if the last took less than this (docs/adr/0006-threads.md). An apply that took less than this is worth less than the two switches of threads that it would take elsewhere, and
+/// holds up nobody on a thread that answers.
+pub(crate) const QUICK: Duration = Duration::from_millis(1);
+/// Entries of more bytes are not applied in place whatever the ones before took.
+const IN_PLACE_BYTES_MAX: usize = 64 << 10;
 /// How long apply waits before it looks again whether the overlay has room.
 const OVERLAY_WAIT: Duration = Duration::from_millis(2);
 
 /// One group's state machine.
 pub(crate) struct MachineAdapter {
     pub(crate) applier: Arc<Applier>,
-    /// Where entries are applied.
+    /// Where entries are applied that may take long.
     pub(crate) apply_lane: Arc<Lane>,
+    /// Whether the last apply was quick; then the next is done in place.
+    quick: bool,
     /// Where the state is written behind.
     pub(crate) write_lane: Arc<Lane>,
     pub(crate) log: LogAdapter,
@@ -47,6 +54,7 @@ impl MachineAdapter {
         MachineAdapter {
             applier,
             apply_lane,
+            quick: true,
             write_lane,
             log,
             snapshot_known: AtomicBool::new(false),
@@ -66,11 +74,26 @@ impl MachineAdapter {
         Ok(())
     }
 
-    async fn apply_chunk(&self, entries: Vec<Answerable>) -> Result<(), io::Error> {
+    async fn apply_chunk(&mut self, entries: Vec<Answerable>) -> Result<(), io::Error> {
         self.wait_for_room().await?;
+        let in_place = self.quick && bytes_of(&entries) <= IN_PLACE_BYTES_MAX;
         let applier = self.applier.clone();
-        match self.apply_lane.run(move || applier.apply_all(entries)).await {
-            Ok(applied) => applied.map_err(io::Error::other),
+        let apply = move || {
+            let clock = &applier.shared.runtime.clock;
+            let begun = clock.now();
+            let applied = applier.apply_all(entries);
+            (applied, clock.now().saturating_sub(begun))
+        };
+        let done = if in_place {
+            Lane::run_here(apply)
+        } else {
+            self.apply_lane.run(apply).await
+        };
+        match done {
+            Ok((applied, took)) => {
+                self.quick = took < QUICK;
+                applied.map_err(io::Error::other)
+            }
             Err(lost) => {
                 self.applier
                     .shared
@@ -143,4 +166,14 @@ impl RaftStateMachine<TypeConfig> for MachineAdapter {
             snapshot: SnapshotData::Image(Box::new(image)),
         }))
     }
+}
+
+fn bytes_of(entries: &[Answerable]) -> usize {
+    let payloads = entries.iter().map(|(entry, _)| &entry.payload);
+    payloads
+        .map(|payload| match payload {
+            EntryPayload::Normal(data) => data.bytes.len(),
+            EntryPayload::Blank | EntryPayload::Membership(_) => 0,
+        })
+        .sum()
 }

@@ -1,75 +1,270 @@
-//! The peers of a group. There are none yet: every group has one voter, and every peer is unreachable.
+//! The other nodes: one [`Peers`] value a node, shared by all its groups.
+//!
+//! `link` is the one stream to another node, `client` the consensus library's network over it, `server` what answers the
+//! streams of others, `snapshot` both ends of a snapshot's way, `join` how a node is let in, `wire` the messages.
+//!
+//! A call that was surely never sent is told apart from one without a reply: the first was not applied, of the second
+//! nothing is known.
 
-use std::future::Future;
+mod client;
+mod join;
+mod link;
+mod server;
+mod snapshot;
+mod wire;
 
-use openraft::OptionalSend;
-use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
-use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
+pub(crate) use client::PeerNetworks;
+pub use join::{Doorkeeper, JoinAsked, Joined, join};
+pub(crate) use link::{CallError, Link};
+pub use server::PeerService;
+pub(crate) use wire::{peer, to_refused, to_unavailable};
 
-use crate::raft_types::{NodeNumber, Snapshot, TypeConfig, Vote};
-use crate::snapshot_adapter::SnapshotData;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-/// Makes the way to each peer.
-pub(crate) struct NoPeers;
+use tokio::sync::{Semaphore, watch};
 
-impl RaftNetworkFactory<TypeConfig> for NoPeers {
-    type Network = UnreachablePeer;
+use tenure_core::ids::{GroupId, NodeId};
 
-    async fn new_client(&mut self, target: NodeNumber, _node: &()) -> UnreachablePeer {
-        UnreachablePeer { target }
+use crate::lane::Lane;
+use crate::raft_types::Raft;
+use crate::runtime::Runtime;
+use crate::shared::Shared;
+
+/// The protocol that this release speaks. Both sides of a stream say theirs, and another one is refused.
+const PROTOCOL: u32 = 1;
+/// The longest message between nodes.
+const MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// Groups that may be registered.
+const GROUPS_MAX: usize = 65_536;
+
+/// Who a node is to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// The cluster.
+    pub cluster: u128,
+    /// The node's id, which was never used for another folder.
+    pub node: NodeId,
+    /// The node's folder.
+    pub folder: u128,
+}
+
+/// What a node knows of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerRecord {
+    /// Where it is reached: `HOST:PORT`.
+    pub address: String,
+    /// Its folder, if that is known. A node that comes with another one is refused.
+    pub folder: Option<u128>,
+}
+
+/// The other nodes of the cluster and the ways to them. Clones are the same value. Connections are made when they are
+/// first needed, and end when the last clone is dropped.
+#[derive(Clone)]
+pub struct Peers {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    world: Arc<World>,
+    links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
+    groups: Mutex<BTreeMap<GroupId, Member>>,
+    doorkeeper: Mutex<Option<Arc<dyn Doorkeeper>>>,
+    /// One snapshot goes out at a time, and one comes in: each may be large.
+    sending: Semaphore,
+    receiving: Semaphore,
+    /// Where snapshots are read.
+    lane: Lane,
+}
+
+/// What every link needs.
+struct World {
+    identity: PeerIdentity,
+    runtime: Runtime,
+    book: watch::Sender<BTreeMap<NodeId, PeerRecord>>,
+}
+
+/// A group of this node, as peers reach it.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) raft: Raft,
+    /// How long a read index is waited for.
+    pub(crate) leader_wait: Duration,
+}
+
+impl Peers {
+    /// A node without peers so far.
+    ///
+    /// # Errors
+    /// What the system said when it could not start a thread for reading snapshots.
+    pub fn new(identity: PeerIdentity, runtime: Runtime) -> io::Result<Peers> {
+        let lane = Lane::start(&*runtime.tasks, "peer-snapshot")?;
+        let world = World {
+            identity,
+            runtime,
+            book: watch::Sender::new(BTreeMap::new()),
+        };
+        Ok(Peers {
+            inner: Arc::new(Inner {
+                world: Arc::new(world),
+                links: Mutex::default(),
+                groups: Mutex::default(),
+                doorkeeper: Mutex::default(),
+                sending: Semaphore::new(1),
+                receiving: Semaphore::new(1),
+                lane,
+            }),
+        })
+    }
+
+    /// Who this node is.
+    pub fn identity(&self) -> PeerIdentity {
+        self.inner.world.identity
+    }
+
+    /// Notes where a node is reached and which folder it has. A connection to another address is ended.
+    pub fn set(&self, node: NodeId, record: PeerRecord) {
+        self.inner.world.book.send_if_modified(|book| {
+            let changed = book.get(&node) != Some(&record);
+            book.insert(node, record);
+            changed
+        });
+    }
+
+    /// Replaces everything that is known of nodes.
+    pub fn set_all(&self, records: BTreeMap<NodeId, PeerRecord>) {
+        self.inner.world.book.send_if_modified(|book| {
+            let changed = *book != records;
+            *book = records;
+            changed
+        });
+    }
+
+    /// Forgets a node. Nothing is sent to it any more.
+    pub fn forget(&self, node: NodeId) {
+        // The way to it stays, and leads nowhere: whoever holds it finds it again if the node is known again.
+        let book = &self.inner.world.book;
+        book.send_if_modified(|book| book.remove(&node).is_some());
+    }
+
+    /// What is known of nodes.
+    pub fn known(&self) -> BTreeMap<NodeId, PeerRecord> {
+        self.inner.world.book.borrow().clone()
+    }
+
+    /// Whether a stream to this node is open.
+    pub fn is_connected(&self, node: NodeId) -> bool {
+        lock(&self.inner.links)
+            .get(&node)
+            .is_some_and(|link| link.is_connected())
+    }
+
+    /// From now on this one lets nodes in, or nobody does.
+    pub fn set_doorkeeper(&self, doorkeeper: Option<Arc<dyn Doorkeeper>>) {
+        let before = std::mem::replace(&mut *lock(&self.inner.doorkeeper), doorkeeper);
+        // Outside the lock: it may hold much.
+        drop(before);
+    }
+
+    /// What answers the other nodes: a gRPC service to be mounted on the node's port.
+    pub fn service(&self) -> PeerService {
+        PeerService::new(self.clone())
+    }
+
+    /// The way to a node.
+    pub(crate) fn link(&self, node: NodeId) -> Arc<Link> {
+        let mut links = lock(&self.inner.links);
+        let link = links
+            .entry(node)
+            .or_insert_with(|| Arc::new(Link::start(self.inner.world.clone(), node)));
+        link.clone()
+    }
+
+    /// Lets peers reach a group of this node.
+    pub(crate) fn register(&self, member: Member) -> Result<(), String> {
+        let mut groups = lock(&self.inner.groups);
+        if groups.len() >= GROUPS_MAX {
+            return Err(format!("more than {GROUPS_MAX} groups on one node"));
+        }
+        groups.insert(member.shared.group, member);
+        Ok(())
+    }
+
+    /// Ends that, if it is still this opening of the group that is registered.
+    pub(crate) fn deregister(&self, shared: &Arc<Shared>) {
+        let removed = {
+            let mut groups = lock(&self.inner.groups);
+            let is_this = groups
+                .get(&shared.group)
+                .is_some_and(|member| Arc::ptr_eq(&member.shared, shared));
+            if is_this { groups.remove(&shared.group) } else { None }
+        };
+        // Outside the lock: it may hold the last handle on much.
+        drop(removed);
+    }
+
+    fn member(&self, group: GroupId) -> Option<Member> {
+        lock(&self.inner.groups).get(&group).cloned()
     }
 }
 
-/// A peer that no message reaches.
-pub(crate) struct UnreachablePeer {
-    target: NodeNumber,
-}
-
-impl UnreachablePeer {
-    fn unreachable(&self) -> Unreachable<TypeConfig> {
-        Unreachable::from_string(format!(
-            "node {} has no address: there is no peer transport",
-            self.target
-        ))
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peers")
+            .field("identity", &self.inner.world.identity)
+            .finish_non_exhaustive()
     }
 }
 
-impl RaftNetworkV2<TypeConfig> for UnreachablePeer {
-    type SnapshotData = SnapshotData;
-
-    async fn append_entries(
-        &mut self,
-        _request: AppendEntriesRequest<TypeConfig>,
-        _option: RPCOption,
-    ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
-        Err(RPCError::Unreachable(self.unreachable()))
+impl World {
+    /// What this node says when a stream is opened.
+    fn hello(&self, to: NodeId) -> peer::Hello {
+        peer::Hello {
+            protocol: PROTOCOL,
+            cluster: self.identity.cluster.to_be_bytes().to_vec().into(),
+            from: self.identity.node.0,
+            to: to.0,
+            folder: self.identity.folder.to_be_bytes().to_vec().into(),
+        }
     }
 
-    async fn vote(
-        &mut self,
-        _request: VoteRequest<TypeConfig>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
-        Err(RPCError::Unreachable(self.unreachable()))
-    }
-
-    // The default grants: a node that reaches nobody would grant itself a majority and raise its term for ever.
-    async fn pre_vote(
-        &mut self,
-        _request: VoteRequest<TypeConfig>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
-        Err(RPCError::Unreachable(self.unreachable()))
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        _vote: Vote,
-        _snapshot: Snapshot,
-        _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        _option: RPCOption,
-    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        Err(StreamingError::Unreachable(self.unreachable()))
+    /// Whether whoever said this is a node of this cluster that speaks to this node.
+    ///
+    /// # Errors
+    /// What does not fit, by name.
+    fn check(&self, hello: &peer::Hello) -> Result<NodeId, String> {
+        let PeerIdentity { cluster, node, .. } = self.identity;
+        if hello.protocol != PROTOCOL {
+            return Err(format!(
+                "protocol: node {} speaks {PROTOCOL} and not {}",
+                node.0, hello.protocol
+            ));
+        }
+        if hello.cluster != cluster.to_be_bytes()[..] {
+            return Err(format!("cluster: node {} belongs to another one", node.0));
+        }
+        if hello.to != node.0 {
+            return Err(format!("node: this is node {} and not {}", node.0, hello.to));
+        }
+        let from = NodeId(hello.from);
+        if from == node {
+            return Err(format!("node: this is node {} itself", node.0));
+        }
+        let known = self.book.borrow().get(&from).and_then(|record| record.folder);
+        if known.is_some_and(|folder| hello.folder != folder.to_be_bytes()[..]) {
+            return Err(format!("folder: node {} has another one", from.0));
+        }
+        Ok(from)
     }
 }
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nothing panics while it holds what peers share")
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,11 @@
 //!
 //! One task a group. A proposal is bound to the leadership in which it was stamped: refused before the append,
 //! what was in it is put back and stamped anew; whatever fails later is unknown. Responses come back on the
-//! thread of the apply and are matched by position.
+//! thread of the apply and are matched by position. On a node that does not lead, what waits is handed to the one that
+//! does (`forward`).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
@@ -13,10 +15,14 @@ use openraft::raft::ClientWriteResult;
 
 use tenure_core::codec::encode_entry;
 use tenure_core::command::{Entry, Request};
+use tenure_core::ids::NodeId;
 use tenure_core::time::Timestamp;
 
+use crate::effects::EntrySize;
 use crate::error::Unavailable;
+use crate::forward::{self, FORWARDS_IN_FLIGHT_MAX, Forwards};
 use crate::leadership::{self, Role};
+use crate::network::Peers;
 use crate::queue::{Batch, Waiter, WaitingKeepAlive, WaitingRequest};
 use crate::raft_types::{EntryAnswers, EntryData, Raft, Reply, TypeConfig, in_scope};
 use crate::shared::Shared;
@@ -38,6 +44,8 @@ pub(crate) struct Proposer {
     pub(crate) raft: Raft,
     /// How long a request waits for a leader.
     pub(crate) leader_wait: Duration,
+    /// The other nodes, if the group has replicas there.
+    pub(crate) peers: Option<Peers>,
 }
 
 impl Proposer {
@@ -68,7 +76,10 @@ impl Proposer {
         self.raft.runtime_config().tick(!leadership::is_alone(&self.raft, role));
         match role {
             Role::Leads(term) => self.lead(term).await,
-            role @ Role::Follows(_) => {
+            role @ Role::Follows(leader) => {
+                if let Some(peers) = &self.peers {
+                    return self.hand_on(peers, role, leader);
+                }
                 let waiting = self.shared.proposals().waiting.take_all();
                 waiting.fail(&leadership::refusal(role));
                 LOOK_EVERY_IDLE
@@ -102,7 +113,7 @@ impl Proposer {
                 }
                 proposals.waiting.take(now)
             };
-            if batch.is_empty() {
+            if batch.is_empty() && !self.is_last_tick_due() {
                 let Some(tick) = self.next_tick() else {
                     return LOOK_EVERY_IDLE;
                 };
@@ -113,6 +124,64 @@ impl Proposer {
             }
             self.propose(batch, term).await;
         }
+    }
+
+    /// Hands whatever waits to the leader, as far as not too much is on its way there.
+    fn hand_on(&self, peers: &Peers, role: Role, leader: NodeId) -> Duration {
+        loop {
+            let now = self.shared.runtime.clock.now();
+            let mut proposals = self.shared.proposals();
+            if now < proposals.paused_until {
+                let paused = proposals.paused_until - now;
+                drop(proposals);
+                self.fail_those_that_waited(role);
+                return paused;
+            }
+            let forwards = match &proposals.forwards {
+                Some(forwards) if forwards.role == role => forwards.clone(),
+                _ => Forwards {
+                    role,
+                    in_flight: Arc::default(),
+                },
+            };
+            proposals.forwards = Some(forwards.clone());
+            if forwards.in_flight.load(Ordering::Relaxed) >= FORWARDS_IN_FLIGHT_MAX {
+                return LOOK_EVERY_IDLE;
+            }
+            let mut batch = proposals.waiting.take(now);
+            let of_peers = batch.split_of_peers();
+            if !batch.is_empty() {
+                proposals.handed_on += 1;
+                forwards.in_flight.fetch_add(1, Ordering::Relaxed);
+            }
+            let nothing_left = proposals.waiting.is_empty();
+            drop(proposals);
+            // Whoever handed them on took this node for the leader, and finds the right one sooner by itself.
+            of_peers.fail(&leadership::refusal(role));
+            if batch.is_empty() {
+                if nothing_left {
+                    return LOOK_EVERY_IDLE;
+                }
+                continue;
+            }
+            let shared = self.shared.clone();
+            let link = peers.link(leader);
+            let handing = async move {
+                forward::hand_on(shared.clone(), link, batch, now).await;
+                forwards.in_flight.fetch_sub(1, Ordering::Relaxed);
+                shared.proposals().handed_on -= 1;
+                shared.wake.notify_one();
+            };
+            self.shared.runtime.tasks.spawn("hand on", Box::pin(handing));
+        }
+    }
+
+    /// Whether the tick of a shutdown is due: everything that was taken in is proposed, and something has a deadline.
+    fn is_last_tick_due(&self) -> bool {
+        let has_deadlines = self.shared.progress.borrow().has_deadlines;
+        let mut proposals = self.shared.proposals();
+        proposals.wants_last_tick &= has_deadlines || !proposals.waiting.is_empty();
+        proposals.wants_last_tick && proposals.waiting.is_empty()
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
@@ -138,11 +207,20 @@ impl Proposer {
             stamp,
             bytes: encode_entry(&entry),
         };
+        let size = EntrySize {
+            requests: entry.requests.len(),
+            keep_alives: entry.keep_alives.len(),
+            bytes: data.bytes.len(),
+        };
+        self.shared.sink.proposed(self.shared.group, size);
         {
             let mut proposals = self.shared.proposals();
             proposals.in_flight += 1;
             proposals.entries += 1;
             proposals.proposed = proposals.proposed.max(Some(stamp));
+            // Whatever it holds, behind everything that was taken in it tells the time as a tick does. Only now, since
+            // the shutdown waits for this to be asked for or in flight.
+            proposals.wants_last_tick &= !proposals.waiting.is_empty();
         }
         let shared = self.shared.clone();
         let reply = Reply::new(move |result| complete(&shared, entry.requests, asked, result));

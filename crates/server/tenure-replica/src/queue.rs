@@ -1,12 +1,20 @@
 //! What waits to be proposed: bounded, fair between namespaces, each request answered exactly once.
 //!
+//! A request that would wait too long is refused when it comes: what may wait is what the line takes in
+//! [`QueueLimits::wait_max`], as it was measured while it had more than it could take. A namespace may have as much
+//! of that as is still free, so one that floods leaves half of it to the others, two leave a third, and so on; one
+//! that has nothing waiting is not refused for the wait of others at all.
+//!
 //! Everything that waits goes into the next entry as far as it has room: keep-alives first, then closes up to
 //! their share, then the rest, one of each namespace in turn. Nothing waits for company, and what did not fit
 //! into one entry begins the next.
 
 mod keep_alives;
+mod pace;
+mod weight;
 
 pub(crate) use keep_alives::WaitingKeepAlive;
+pub use weight::{namespace_of, request_bytes};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,13 +23,15 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use tenure_core::command::{Command, Guard, Origin, Request, SystemCommand};
-use tenure_core::ids::{Namespace, SessionRef};
+use tenure_core::command::Request;
+use tenure_core::ids::SessionRef;
 use tenure_core::limits::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, ENTRY_KEEP_ALIVES_MAX};
 use tenure_core::response::{Answer, KeptAlive};
 use tenure_core::time::Timestamp;
 
 use self::keep_alives::KeepAliveLine;
+use self::pace::{Pace, units};
+use self::weight::{Class, class};
 use crate::error::Unavailable;
 
 /// What a request is answered with.
@@ -35,13 +45,15 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// must not keep those that want something waiting for ever.
 const ENTRY_CLOSES_FIRST_MAX: usize = ENTRY_COMMANDS_MAX / 2;
 
-/// How much may wait.
+/// How much may wait. Whoever fills it alone gets half of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Requests.
     pub queue_len_max: usize,
     /// Bytes of requests.
     pub queue_bytes_max: usize,
+    /// How long a request waits at most before it is taken, as far as can be known when it comes.
+    pub wait_max: Duration,
 }
 
 impl Default for QueueLimits {
@@ -49,6 +61,7 @@ impl Default for QueueLimits {
         QueueLimits {
             queue_len_max: 65_536,
             queue_bytes_max: 64 << 20,
+            wait_max: Duration::from_secs(1),
         }
     }
 }
@@ -66,9 +79,15 @@ pub(crate) struct Waiter {
     deadline: Option<Duration>,
     arrived: Duration,
     bytes: usize,
+    of_peer: bool,
 }
 
 impl Waiter {
+    /// Until when the answer is waited for.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
     /// Hands over the answer. Nothing happens if nobody waits any more.
     pub(crate) fn answer(self, answer: Answered) {
         let _ = self.answer.send(answer);
@@ -122,6 +141,15 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// Takes out the requests that another node handed on.
+    pub(crate) fn split_of_peers(&mut self) -> Batch {
+        let requests = self.requests.extract_if(.., |waiting| waiting.waiter.of_peer);
+        Batch {
+            keep_alives: Vec::new(),
+            requests: requests.collect(),
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.keep_alives.is_empty() && self.requests.is_empty()
     }
@@ -129,9 +157,7 @@ impl Batch {
     /// Answers everything in it with this error.
     pub(crate) fn fail(self, error: &Unavailable) {
         for keep_alive in self.keep_alives {
-            for caller in keep_alive.callers {
-                let _ = caller.send(Err(error.clone()));
-            }
+            keep_alive.answer(&Err(error.clone()));
         }
         for request in self.requests {
             request.waiter.answer(Err(error.clone()));
@@ -146,11 +172,27 @@ pub(crate) struct WaitingLine {
     /// What did not fit into the last entry and begins the next one. Behind everything that fits beside others a
     /// large request would wait for ever.
     bumped: Option<WaitingRequest>,
-    closes: VecDeque<WaitingRequest>,
-    others: BTreeMap<u64, VecDeque<WaitingRequest>>,
+    closes: ClassLine,
+    others: BTreeMap<u64, ClassLine>,
     turns: VecDeque<u64>,
+    pace: Pace,
+    held: Held,
+}
+
+/// The requests of one class.
+#[derive(Default)]
+struct ClassLine {
+    requests: VecDeque<WaitingRequest>,
+    held: Held,
+}
+
+/// How much waits.
+#[derive(Clone, Copy, Default)]
+struct Held {
     len: usize,
     bytes: usize,
+    /// Commands or kibibytes, whichever is more, of each request.
+    units: usize,
 }
 
 impl WaitingLine {
@@ -159,32 +201,59 @@ impl WaitingLine {
             limits,
             keep_alives: KeepAliveLine::default(),
             bumped: None,
-            closes: VecDeque::new(),
+            closes: ClassLine::default(),
             others: BTreeMap::new(),
             turns: VecDeque::new(),
-            len: 0,
-            bytes: 0,
+            pace: Pace::default(),
+            held: Held::default(),
         }
     }
 
     /// Puts a request into the line. `deadline` and `arrived` are instants of the local clock.
     ///
     /// # Errors
-    /// [`Unavailable::Overloaded`] if the line is full; [`Unavailable::Deadline`] if the deadline has passed.
+    /// [`Unavailable::Overloaded`] if the line is full or the request's class has its share of it;
+    /// [`Unavailable::Deadline`] if the deadline has passed.
     pub(crate) fn push(
         &mut self,
         request: Request,
         deadline: Option<Duration>,
         arrived: Duration,
     ) -> Result<Ticket, Unavailable> {
+        self.take_in(request, deadline, arrived, false)
+    }
+
+    /// Puts a request that another node handed on into the line. It is not handed on again.
+    ///
+    /// # Errors
+    /// As [`push`](WaitingLine::push).
+    pub(crate) fn push_of_peer(
+        &mut self,
+        request: Request,
+        deadline: Option<Duration>,
+        arrived: Duration,
+    ) -> Result<Ticket, Unavailable> {
+        self.take_in(request, deadline, arrived, true)
+    }
+
+    fn take_in(
+        &mut self,
+        request: Request,
+        deadline: Option<Duration>,
+        arrived: Duration,
+        of_peer: bool,
+    ) -> Result<Ticket, Unavailable> {
         if deadline.is_some_and(|deadline| deadline <= arrived) {
             return Err(Unavailable::Deadline);
         }
         let bytes = request_bytes(&request);
-        if self.len >= self.limits.queue_len_max || self.bytes + bytes > self.limits.queue_bytes_max {
+        if !self.has_room(class(&request.command), bytes, arrived) {
             return Err(Unavailable::Overloaded {
-                retry_after: RETRY_AFTER,
+                retry_after: self.pace.retry_after(self.held.units),
             });
+        }
+        if self.held.len == 0 {
+            self.pace.note_first(arrived);
         }
         let (sender, receiver) = oneshot::channel();
         let slot = Arc::new(Slot(AtomicU8::new(WAITING)));
@@ -198,9 +267,29 @@ impl WaitingLine {
             deadline,
             arrived,
             bytes,
+            of_peer,
         };
         self.insert(WaitingRequest { request, waiter }, End::Back);
         Ok(ticket)
+    }
+
+    /// Whether a request of this class may come in. A class may hold as much as the line still has free.
+    fn has_room(&self, class: Class, bytes: usize, now: Duration) -> bool {
+        let own = match class {
+            Class::Close => self.closes.held,
+            Class::Of(namespace) => self.others.get(&namespace).map_or(Held::default(), |lane| lane.held),
+        };
+        let fits =
+            |own: usize, all: usize, more: usize, max: usize| own.saturating_add(more) <= max.saturating_sub(all);
+        let QueueLimits {
+            queue_len_max,
+            queue_bytes_max,
+            wait_max,
+        } = self.limits;
+        let units_max = self.pace.room(wait_max, now);
+        fits(own.len, self.held.len, 1, queue_len_max)
+            && fits(own.bytes, self.held.bytes, bytes, queue_bytes_max)
+            && (own.len == 0 || fits(own.units, self.held.units, units(bytes), units_max))
     }
 
     /// Puts a keep-alive into the line; those of one session are one. Never refused because much is waiting.
@@ -226,21 +315,27 @@ impl WaitingLine {
             batch.keep_alives.push(keep_alive);
         }
         let mut bytes = 0;
+        let mut taken_units = 0;
         let mut closes = 0;
-        while batch.requests.len() < ENTRY_COMMANDS_MAX {
+        let full = loop {
+            if batch.requests.len() >= ENTRY_COMMANDS_MAX {
+                break true;
+            }
             let Some(request) = self.pop_alive(now, closes < ENTRY_CLOSES_FIRST_MAX) else {
-                break;
+                break false;
             };
             if !batch.requests.is_empty() && bytes + request.waiter.bytes > ENTRY_BYTES_MAX {
                 self.bump(request);
-                break;
+                break true;
             }
             if request.waiter.slot.take(TAKEN) {
                 bytes += request.waiter.bytes;
+                taken_units += units(request.waiter.bytes);
                 closes += usize::from(class(&request.request.command) == Class::Close);
                 batch.requests.push(request);
             }
-        }
+        };
+        self.pace.note_taken(now, taken_units, full, self.held.len > 0);
         batch
     }
 
@@ -251,8 +346,11 @@ impl WaitingLine {
         }
         // It came behind what is put back.
         if let Some(bumped) = self.bumped.take() {
-            self.forget(&bumped);
+            self.held.take(&bumped);
             self.insert(bumped, End::Front);
+        }
+        if let Some(oldest) = batch.requests.iter().map(|request| request.waiter.arrived).min() {
+            self.pace.note_first(oldest);
         }
         for request in batch.requests.into_iter().rev() {
             request.waiter.slot.give_back();
@@ -286,12 +384,22 @@ impl WaitingLine {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.keep_alives.is_empty() && self.len == 0
+        self.keep_alives.is_empty() && self.held.len == 0
     }
 
     /// Requests that wait, given-up ones included.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.held.len
+    }
+
+    /// Their bytes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.held.bytes
+    }
+
+    /// Keep-alives that wait.
+    pub(crate) fn keep_alives(&self) -> usize {
+        self.keep_alives.len()
     }
 
     fn pop_alive(&mut self, now: Duration, closes_first: bool) -> Option<WaitingRequest> {
@@ -309,10 +417,10 @@ impl WaitingLine {
     fn pop(&mut self, closes_first: bool) -> Option<WaitingRequest> {
         let request = match self.bumped.take() {
             Some(bumped) => bumped,
-            None if closes_first => self.closes.pop_front().or_else(|| self.pop_turn())?,
-            None => self.pop_turn().or_else(|| self.closes.pop_front())?,
+            None if closes_first => self.closes.pop().or_else(|| self.pop_turn())?,
+            None => self.pop_turn().or_else(|| self.closes.pop())?,
         };
-        self.forget(&request);
+        self.held.take(&request);
         Some(request)
     }
 
@@ -323,8 +431,8 @@ impl WaitingLine {
             .others
             .get_mut(&turn)
             .expect("a namespace has a turn while it has requests");
-        let request = waiting.pop_front().expect("a namespace without requests has no turn");
-        if waiting.is_empty() {
+        let request = waiting.pop().expect("a namespace without requests has no turn");
+        if waiting.requests.is_empty() {
             self.others.remove(&turn);
         } else {
             self.turns.push_back(turn);
@@ -334,37 +442,52 @@ impl WaitingLine {
 
     /// Keeps a request for the front of the next entry.
     fn bump(&mut self, request: WaitingRequest) {
-        self.len += 1;
-        self.bytes += request.waiter.bytes;
+        self.held.add(&request);
         self.bumped = Some(request);
     }
 
-    /// Counts a request that no longer waits.
-    fn forget(&mut self, request: &WaitingRequest) {
-        self.len -= 1;
-        self.bytes -= request.waiter.bytes;
-    }
-
     fn insert(&mut self, request: WaitingRequest, end: End) {
-        self.len += 1;
-        self.bytes += request.waiter.bytes;
-        let line = match class(&request.request.command) {
+        self.held.add(&request);
+        let lane = match class(&request.request.command) {
             Class::Close => &mut self.closes,
             Class::Of(namespace) => {
-                let line = self.others.entry(namespace).or_default();
-                if line.is_empty() {
+                let lane = self.others.entry(namespace).or_default();
+                if lane.requests.is_empty() {
                     match end {
                         End::Front => self.turns.push_front(namespace),
                         End::Back => self.turns.push_back(namespace),
                     }
                 }
-                line
+                lane
             }
         };
+        lane.held.add(&request);
         match end {
-            End::Front => line.push_front(request),
-            End::Back => line.push_back(request),
+            End::Front => lane.requests.push_front(request),
+            End::Back => lane.requests.push_back(request),
         }
+    }
+}
+
+impl ClassLine {
+    fn pop(&mut self) -> Option<WaitingRequest> {
+        let request = self.requests.pop_front()?;
+        self.held.take(&request);
+        Some(request)
+    }
+}
+
+impl Held {
+    fn add(&mut self, request: &WaitingRequest) {
+        self.len += 1;
+        self.bytes += request.waiter.bytes;
+        self.units += units(request.waiter.bytes);
+    }
+
+    fn take(&mut self, request: &WaitingRequest) {
+        self.len -= 1;
+        self.bytes -= request.waiter.bytes;
+        self.units -= units(request.waiter.bytes);
     }
 }
 
@@ -372,74 +495,6 @@ impl WaitingLine {
 enum End {
     Front,
     Back,
-}
-
-/// Where in an entry a command belongs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Class {
-    /// It gives something free, so it comes before those who want it.
-    Close,
-    /// It takes its turn among the namespaces. Two that share a number share their turns, no more.
-    Of(u64),
-}
-
-fn class(command: &Command) -> Class {
-    match command {
-        Command::CloseSession { .. } => Class::Close,
-        Command::OpenSession { namespace, .. } => Class::Of(number_of(namespace)),
-        Command::CreateCache { name, .. } | Command::DeleteCache { name } => Class::Of(number_of(&name.namespace)),
-        Command::Put { cache, .. } | Command::Delete { cache, .. } | Command::Touch { cache, .. } => {
-            Class::Of(number_of(&cache.namespace))
-        }
-        Command::Acknowledge { .. } | Command::TakeBlock { .. } | Command::System(_) => Class::Of(0),
-    }
-}
-
-/// A number for a namespace (FNV-1a): equal for equal names, and cheaper to keep than the name.
-fn number_of(namespace: &Namespace) -> u64 {
-    let bytes = namespace.tenant.bytes().chain([0]).chain(namespace.name.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// About how many bytes a request takes in an entry, never less than it really takes.
-pub(crate) fn request_bytes(request: &Request) -> usize {
-    const FIXED: usize = 160;
-    let origin = match &request.origin {
-        Origin::Session { acknowledged, .. } => acknowledged.also.len() * 10,
-        Origin::Anonymous | Origin::OneShot { .. } => 0,
-    };
-    FIXED + origin + command_bytes(&request.command)
-}
-
-fn command_bytes(command: &Command) -> usize {
-    let of_namespace = |namespace: &Namespace| namespace.tenant.len() + namespace.name.len();
-    let of_guard = |guard: &Option<Guard>| match guard {
-        Some(Guard::Value(value)) => value.len(),
-        _ => 0,
-    };
-    match command {
-        Command::OpenSession { label, namespace, .. } => label.len() + of_namespace(namespace),
-        Command::CloseSession { .. } | Command::TakeBlock { .. } => 0,
-        Command::Acknowledge { acknowledged, .. } => acknowledged.also.len() * 10,
-        Command::CreateCache { name, .. } | Command::DeleteCache { name } => {
-            of_namespace(&name.namespace) + name.name.len()
-        }
-        Command::Put {
-            cache,
-            key,
-            value,
-            guard,
-            ..
-        } => of_namespace(&cache.namespace) + cache.name.len() + key.len() + value.len() + of_guard(guard),
-        Command::Delete { cache, key, guard } | Command::Touch { cache, key, guard, .. } => {
-            of_namespace(&cache.namespace) + cache.name.len() + key.len() + of_guard(guard)
-        }
-        Command::System(SystemCommand::AddNode { address, .. }) => address.len(),
-        Command::System(SystemCommand::AssignNamespace { namespace }) => of_namespace(namespace),
-        Command::System(_) => 0,
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Linearizable reads: one read index for every batch of waiting reads.
+//! Linearizable reads: one read index for every batch of waiting reads. A node that does not lead asks the leader for it.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -7,11 +7,12 @@ use openraft::ReadPolicy;
 use openraft::errors::{LinearizableReadError, RaftError};
 use tokio::sync::{Notify, oneshot};
 
-use tenure_core::ids::Revision;
+use tenure_core::ids::{NodeId, Revision};
 use tenure_core::time::Timestamp;
 
 use crate::error::Unavailable;
 use crate::leadership::{self, Role};
+use crate::network::{Peers, peer};
 use crate::raft_types::{Raft, in_scope};
 use crate::shared::Shared;
 
@@ -80,6 +81,8 @@ pub(crate) struct Reader {
     pub(crate) reads: Arc<WaitingReads>,
     /// How long a read waits for a leader.
     pub(crate) leader_wait: Duration,
+    /// The other nodes, if the group has replicas there.
+    pub(crate) peers: Option<Peers>,
 }
 
 impl Reader {
@@ -114,7 +117,7 @@ impl Reader {
             match self.read_index().await {
                 Ok(read) => break read,
                 _ if self.shared.stopped().is_some() => return Err(self.shared.stopped_error(false)),
-                Err(refused @ Unavailable::NoLeader) => {
+                Err(refused) if self.peers.is_some() || refused == Unavailable::NoLeader => {
                     if self.shared.runtime.clock.now().saturating_sub(began) >= self.leader_wait {
                         return Err(refused);
                     }
@@ -125,8 +128,15 @@ impl Reader {
         };
         let mut progress = self.shared.progress.subscribe();
         let reached = progress
-            .wait_for(|progress| progress.stopped.is_some() || progress.applied.is_some_and(|id| id.index >= index))
-            .await;
+            .wait_for(|progress| progress.stopped.is_some() || progress.applied.is_some_and(|id| id.index >= index));
+        let reached = match &self.peers {
+            None => reached.await,
+            // What lies before the index may be at other nodes that this one does not reach any more.
+            Some(_) => match tokio::time::timeout(self.leader_wait, reached).await {
+                Ok(reached) => reached,
+                Err(_) => return Err(leadership::refusal(leadership::role(&self.raft, &self.shared))),
+            },
+        };
         match reached {
             Ok(progress) if progress.stopped.is_none() => {
                 let revision = progress.revision;
@@ -139,36 +149,72 @@ impl Reader {
 
     /// A read index, and the leader's time before it was asked for.
     async fn read_index(&self) -> Result<(u64, Timestamp), Unavailable> {
-        let term = match leadership::role(&self.raft, &self.shared) {
-            Role::Leads(term) => term,
-            role => return Err(leadership::refusal(role)),
+        match (leadership::role(&self.raft, &self.shared), &self.peers) {
+            (Role::Follows(leader), Some(peers)) => self.ask(peers, leader).await,
+            _ => read_index(&self.raft, &self.shared, self.leader_wait).await,
+        }
+    }
+
+    /// Asks the leader. Whatever fails, nothing was changed.
+    async fn ask(&self, peers: &Peers, leader: NodeId) -> Result<(u64, Timestamp), Unavailable> {
+        let link = peers.link(leader);
+        let body = peer::peer_request::Body::ReadIndex(peer::ReadIndex {});
+        let asked = link.call(self.shared.group, body, self.leader_wait);
+        let stopped = async {
+            let mut progress = self.shared.progress.subscribe();
+            let _ = progress.wait_for(|progress| progress.stopped.is_some()).await;
         };
-        // The time of now, not of later: while the apply is waited for the leadership may be lost and the anchor set
-        // back, and then too much would be promised.
-        let time = self.shared.time.now();
-        let asked = in_scope(
-            self.shared.next_seed(),
-            self.raft.get_read_linearizer(ReadPolicy::ReadIndex),
-        )
-        .await;
-        match asked {
-            // A read index lies at or behind the leader's own first entry, so it has the leader's term.
-            Ok(linearizer) if linearizer.read_log_id().committed_leader_id().term == term => {
-                Ok((linearizer.read_log_id().index(), time))
-            }
-            // Another leadership of this node, whose time that was not.
-            Ok(_) => Err(Unavailable::NoLeader),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => Err(match forward.leader_id {
-                Some(leader) if leader != self.shared.node.0 => {
-                    leadership::refusal(Role::Follows(tenure_core::ids::NodeId(leader)))
-                }
-                _ => Unavailable::NoLeader,
-            }),
-            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => Err(Unavailable::NoLeader),
-            Err(RaftError::Fatal(fatal)) => {
-                leadership::library_stopped(&self.shared, &fatal);
-                Err(self.shared.stopped_error(false))
-            }
+        let replied = tokio::select! {
+            biased;
+            replied = asked => replied,
+            () = stopped => return Err(self.shared.stopped_error(false)),
+        };
+        match replied {
+            Ok(peer::peer_reply::Body::ReadPoint(peer::ReadPoint {
+                index: Some(index),
+                time_us,
+                ..
+            })) => Ok((index, Timestamp(time_us))),
+            _ => Err(leadership::refusal(Role::Follows(leader))),
+        }
+    }
+}
+
+/// A read index of this node, which leads, and its time before the index was asked for. Bound to one leadership.
+///
+/// # Errors
+/// [`Unavailable`]: it does not lead, or no majority confirmed in time that it does.
+pub(crate) async fn read_index(
+    raft: &Raft,
+    shared: &Arc<Shared>,
+    within: Duration,
+) -> Result<(u64, Timestamp), Unavailable> {
+    let term = match leadership::role(raft, shared) {
+        Role::Leads(term) => term,
+        role => return Err(leadership::refusal(role)),
+    };
+    // The time of now, not of later: while the apply is waited for the leadership may be lost and the anchor set
+    // back, and then too much would be promised.
+    let time = shared.time.now();
+    let asking = in_scope(shared.next_seed(), raft.get_read_linearizer(ReadPolicy::ReadIndex));
+    let asked = tokio::time::timeout(within, asking)
+        .await
+        .map_err(|_| Unavailable::NoLeader)?;
+    match asked {
+        // A read index lies at or behind the leader's own first entry, so it has the leader's term.
+        Ok(linearizer) if linearizer.read_log_id().committed_leader_id().term == term => {
+            Ok((linearizer.read_log_id().index(), time))
+        }
+        // Another leadership of this node, whose time that was not.
+        Ok(_) => Err(Unavailable::NoLeader),
+        Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => Err(match forward.leader_id {
+            Some(leader) if leader != shared.node.0 => leadership::refusal(Role::Follows(NodeId(leader))),
+            _ => Unavailable::NoLeader,
+        }),
+        Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(_))) => Err(Unavailable::NoLeader),
+        Err(RaftError::Fatal(fatal)) => {
+            leadership::library_stopped(shared, &fatal);
+            Err(shared.stopped_error(false))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One group on this node: opened, proposed to, read from, shut down.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use openraft::{Config, SnapshotPolicy};
 
 use tenure_core::command::Request;
 use tenure_core::ids::{GroupId, NodeId, Revision, SessionRef};
-use tenure_core::machine::GroupKind;
+use tenure_core::machine::{Counts, GroupKind};
 use tenure_core::query::{Found, Query};
 use tenure_core::response::{Answer, KeptAlive};
 use tenure_core::time::Timestamp;
@@ -26,7 +26,8 @@ use crate::lane::Lane;
 use crate::leadership::{self, Role};
 use crate::log_adapter::{self, LogAdapter};
 use crate::machine_adapter::MachineAdapter;
-use crate::network::NoPeers;
+use crate::membership;
+use crate::network::{Member, PeerNetworks, Peers};
 use crate::proposer::Proposer;
 use crate::queue::QueueLimits;
 use crate::raft_types::{Raft, in_scope};
@@ -87,6 +88,8 @@ pub struct ReplicaOptions {
     pub runtime: Runtime,
     /// Whom it tells what happened.
     pub sink: Arc<dyn EffectSink>,
+    /// The other nodes, which all groups of this node share. None: the group never has another replica.
+    pub peers: Option<Peers>,
 }
 
 impl ReplicaOptions {
@@ -110,6 +113,7 @@ impl ReplicaOptions {
             state,
             runtime,
             sink,
+            peers: None,
         }
     }
 }
@@ -128,7 +132,7 @@ impl fmt::Debug for ReplicaOptions {
 /// [`shutdown`](Replica::shutdown), everything stops where it is, as if the process had been killed.
 #[derive(Clone)]
 pub struct Replica {
-    running: Arc<Running>,
+    pub(crate) running: Arc<Running>,
 }
 
 /// How a group is on this node.
@@ -158,6 +162,10 @@ pub struct ReplicaStatus {
     pub lag_entries: u64,
     /// Requests that wait to be proposed.
     pub waiting: usize,
+    /// Their bytes, about.
+    pub waiting_bytes: usize,
+    /// Keep-alives that wait to be proposed.
+    pub waiting_keep_alives: usize,
     /// Entries that were proposed and are not applied.
     pub in_flight: usize,
     /// Entries proposed since the opening.
@@ -168,13 +176,24 @@ pub struct ReplicaStatus {
     pub wants_block: bool,
     /// Why the group has stopped, if it has.
     pub stopped: Option<Arc<str>>,
+    /// Who votes, as of the last membership in this replica's log. While it changes: who votes before or after.
+    pub voters: BTreeSet<NodeId>,
+    /// Who has a replica and does not vote.
+    pub learners: BTreeSet<NodeId>,
+    /// Whether the membership is in the middle of a change, which [`Replica::set_voters`] finishes.
+    pub joint: bool,
+    /// On a leader: up to which entry each other replica has acknowledged the log.
+    pub replicated: BTreeMap<NodeId, Option<u64>>,
+    /// Messages of requests that were handed to the leader and are not answered.
+    pub handed_on: usize,
 }
 
 /// A group that runs, until it is dropped.
-struct Running {
-    shared: Arc<Shared>,
+pub(crate) struct Running {
+    pub(crate) shared: Arc<Shared>,
     applier: Arc<Applier>,
-    raft: Raft,
+    pub(crate) raft: Raft,
+    pub(crate) peers: Option<Peers>,
     log: LogAdapter,
     write_lane: Arc<Lane>,
     reads: Arc<WaitingReads>,
@@ -201,50 +220,48 @@ impl Replica {
             write_lane,
         } = assemble(&options)?;
         let node = options.node.0;
-        let raft = Raft::new(node, Arc::new(config), NoPeers, log.clone(), machine);
-        let raft = in_scope(shared.next_seed(), raft)
-            .await
-            .map_err(|error| consensus(error.to_string()))?;
+        let networks = PeerNetworks {
+            group: options.group,
+            peers: options.peers.clone(),
+            node: options.node,
+        };
+        let raft = Raft::new(node, Arc::new(config), networks, log.clone(), machine);
+        let raft = in_scope(shared.next_seed(), raft).await.map_err(|error| {
+            // What is committed was applied meanwhile, and what stopped that is the better reason.
+            shared.stopped().map_or_else(
+                || consensus(error.to_string()),
+                |why| OpenError::Stopped {
+                    group: options.group,
+                    why,
+                },
+            )
+        })?;
         if raft.voter_ids().eq([node]) {
             let elected = in_scope(shared.next_seed(), raft.trigger().elect(false)).await;
             elected.map_err(|error| consensus(error.to_string()))?;
         }
-        let reads = Arc::new(WaitingReads::default());
-        let leader_wait = options.timings.leader_wait;
-        let proposer = Proposer {
-            shared: shared.clone(),
-            raft: raft.clone(),
-            leader_wait,
-        };
-        let reader = Reader {
-            shared: shared.clone(),
-            raft: raft.clone(),
-            reads: reads.clone(),
-            leader_wait,
-        };
-        let write_behind = WriteBehind {
-            applier: applier.clone(),
-            log: log.clone(),
-            lane: write_lane.clone(),
-            raft: raft.clone(),
-            limits: options.purge,
-        };
-        let tasks = &options.runtime.tasks;
-        let tasks = vec![
-            tasks.spawn("propose", Box::pin(proposer.run())),
-            tasks.spawn("read", Box::pin(reader.run())),
-            tasks.spawn("write-behind", Box::pin(write_behind.run())),
-        ];
-        Ok(Replica {
-            running: Arc::new(Running {
+        if let Some(peers) = &options.peers {
+            let (shared, raft) = (shared.clone(), raft.clone());
+            let registered = peers.register(Member {
                 shared,
-                applier,
                 raft,
-                log,
-                write_lane,
-                reads,
-                tasks,
-            }),
+                leader_wait: options.timings.leader_wait,
+            });
+            registered.map_err(&consensus)?;
+        }
+        let mut running = Running {
+            shared,
+            applier,
+            raft,
+            peers: options.peers,
+            log,
+            write_lane,
+            reads: Arc::default(),
+            tasks: Vec::new(),
+        };
+        running.start_tasks(options.timings.leader_wait, options.purge);
+        Ok(Replica {
+            running: Arc::new(running),
         })
     }
 
@@ -348,6 +365,11 @@ impl Replica {
         found.ok_or_else(|| self.running.shared.stopped_error(false))
     }
 
+    /// How many of what the group's machine remembers there are; none if the group has stopped.
+    pub fn counts(&self) -> Counts {
+        self.running.applier.counts().unwrap_or_default()
+    }
+
     /// The changes of this replica, as far back as it keeps them.
     pub fn feed(&self) -> Feed {
         self.running.applier.state.feed().clone()
@@ -377,10 +399,14 @@ impl Replica {
         let (first_index, flushed_index) = log.first_and_flushed();
         let pending = applier.state.pending();
         let progress = shared.progress.borrow().clone();
-        let (waiting, in_flight, entries_proposed) = {
+        let members = membership::members(raft);
+        let (line, in_flight, entries_proposed, handed_on) = {
             let proposals = shared.proposals();
-            (proposals.waiting.len(), proposals.in_flight, proposals.entries)
+            let line = &proposals.waiting;
+            let line = (line.len(), line.bytes(), line.keep_alives());
+            (line, proposals.in_flight, proposals.entries, proposals.handed_on)
         };
+        let (waiting, waiting_bytes, waiting_keep_alives) = line;
         let applied_index = progress.applied.map(|id| id.index);
         let next = |index: Option<u64>| index.map_or(0, |index| index + 1);
         ReplicaStatus {
@@ -396,11 +422,18 @@ impl Replica {
             time: progress.time,
             lag_entries: next(last_index).saturating_sub(next(applied_index)),
             waiting,
+            waiting_bytes,
+            waiting_keep_alives,
             in_flight,
             entries_proposed,
             overlay_bytes: pending.bytes,
             wants_block: progress.wants_block,
             stopped: progress.stopped,
+            voters: members.voters,
+            learners: members.learners,
+            joint: members.joint,
+            replicated: members.replicated,
+            handed_on,
         }
     }
 
@@ -432,6 +465,11 @@ impl Replica {
             .unwrap_or(Err(Unavailable::NoLeader))
     }
 
+    /// Purges the log soon, as far as the state is durable: the disk is almost full. A few entries stay.
+    pub fn purge_soon(&self) {
+        self.running.shared.want_purge();
+    }
+
     /// Calls this with each entry before it is applied.
     #[cfg(test)]
     pub(crate) fn look_before_apply(&self, look: impl Fn(&tenure_core::command::Entry) + Send + Sync + 'static) {
@@ -441,7 +479,9 @@ impl Replica {
         );
     }
 
-    /// Takes nothing in any more, waits a bounded time for what was taken in, and makes everything durable.
+    /// Takes nothing in any more, waits a bounded time for what was taken in, and makes everything durable. A leader
+    /// proposes the time that has passed before, if anything has a deadline: nothing is proposed on an idle group for
+    /// seconds, and cluster time would go on from there.
     pub async fn shutdown(&self) {
         let Running {
             shared,
@@ -451,13 +491,23 @@ impl Replica {
             write_lane,
             reads,
             tasks,
+            peers,
         } = &*self.running;
-        shared.proposals().open = false;
+        {
+            let mut proposals = shared.proposals();
+            // Twice is as often as once.
+            proposals.wants_last_tick |= proposals.open;
+            proposals.open = false;
+        }
+        shared.wake.notify_one();
         let drained = async {
             loop {
                 {
+                    let leads = matches!(leadership::role(raft, shared), Role::Leads(_));
                     let proposals = shared.proposals();
-                    if proposals.in_flight == 0 && proposals.waiting.is_empty() {
+                    let has_ticked = !(proposals.wants_last_tick && leads);
+                    let is_idle = proposals.in_flight == 0 && proposals.handed_on == 0 && proposals.waiting.is_empty();
+                    if has_ticked && is_idle {
                         return;
                     }
                 }
@@ -469,6 +519,9 @@ impl Replica {
         };
         let _ = tokio::time::timeout(DRAIN_WITHIN, drained).await;
         let already = shared.stopped().is_some();
+        if let Some(peers) = peers {
+            peers.deregister(shared);
+        }
         shared.stop("the group was shut down", Told::Nobody);
         // Its error says only that the task of the library had ended otherwise.
         let _ = in_scope(shared.next_seed(), raft.shutdown()).await;
@@ -500,10 +553,45 @@ impl fmt::Debug for Replica {
     }
 }
 
+impl Running {
+    /// Starts what proposes, reads, and writes the state behind.
+    fn start_tasks(&mut self, leader_wait: Duration, limits: PurgeLimits) {
+        let proposer = Proposer {
+            shared: self.shared.clone(),
+            raft: self.raft.clone(),
+            leader_wait,
+            peers: self.peers.clone(),
+        };
+        let reader = Reader {
+            shared: self.shared.clone(),
+            raft: self.raft.clone(),
+            reads: self.reads.clone(),
+            leader_wait,
+            peers: self.peers.clone(),
+        };
+        let write_behind = WriteBehind {
+            applier: self.applier.clone(),
+            log: self.log.clone(),
+            lane: self.write_lane.clone(),
+            raft: self.raft.clone(),
+            limits,
+        };
+        let tasks = &self.shared.runtime.tasks;
+        self.tasks = vec![
+            tasks.spawn("propose", Box::pin(proposer.run())),
+            tasks.spawn("read", Box::pin(reader.run())),
+            tasks.spawn("write-behind", Box::pin(write_behind.run())),
+        ];
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
+        }
+        if let Some(peers) = &self.peers {
+            peers.deregister(&self.shared);
         }
         self.shared.stop("the group was dropped", Told::Nobody);
     }
@@ -522,14 +610,13 @@ pub(crate) struct Parts {
 pub(crate) fn assemble(options: &ReplicaOptions) -> Result<Parts, OpenError> {
     let group = options.group;
     let damaged = |what: String| OpenError::Damaged { group, what };
-    let lane = |what: &str| {
-        let name = format!("{what}-{}", group.0);
-        let lane = Lane::start(&*options.runtime.tasks, &name);
+    let lane = |lane: std::io::Result<Lane>| {
         lane.map(Arc::new).map_err(|error| OpenError::Thread {
             group,
             why: error.to_string(),
         })
     };
+    let tasks = &*options.runtime.tasks;
     check_state_reaches_log(options)?;
     let machine = apply::open_machine(options.kind, &options.state).map_err(damaged)?;
     let last_in_log = log_adapter::last_stamp(&options.log).map_err(|error| damaged(error.to_string()))?;
@@ -546,8 +633,9 @@ pub(crate) fn assemble(options: &ReplicaOptions) -> Result<Parts, OpenError> {
     let applier = Arc::new(applier);
     let log = LogAdapter::open(options.log.clone(), shared.clone(), options.state.clone())
         .map_err(|error| damaged(error.to_string()))?;
-    let write_lane = lane("write")?;
-    let machine = MachineAdapter::new(applier.clone(), lane("apply")?, write_lane.clone(), log.clone());
+    let apply_lane = lane(Lane::start(tasks, &format!("apply-{}", group.0)))?;
+    let write_lane = lane(Lane::start_in_background(tasks, &format!("write-{}", group.0)))?;
+    let machine = MachineAdapter::new(applier.clone(), apply_lane, write_lane.clone(), log.clone());
     Ok(Parts {
         shared,
         applier,

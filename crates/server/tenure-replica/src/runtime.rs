@@ -146,6 +146,18 @@ pub trait Network: Send + Sync {
     /// # Errors
     /// What the network said.
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn IoStream>>>;
+
+    /// The addresses that a text of the form `HOST:PORT` stands for, at least one, the best first. Where there are no
+    /// names, such as in a simulation, the host is an IP address.
+    ///
+    /// # Errors
+    /// Nothing is known by this name, or the text is none.
+    fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        let parsed = address.parse().map(|address| vec![address]);
+        Box::pin(async move {
+            parsed.map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{address} is no address")))
+        })
+    }
 }
 
 /// Accepts connections.

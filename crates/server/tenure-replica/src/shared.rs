@@ -1,6 +1,6 @@
 //! What the parts of one group share: its time, its waiting line, how far it is, and whether it has stopped.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tenure_core::time::Timestamp;
 
 use crate::effects::EffectSink;
 use crate::error::Unavailable;
+use crate::forward::{Expected, Forwards};
 use crate::queue::{Batch, QueueLimits, WaitingLine};
 use crate::raft_types::LogId;
 use crate::runtime::Runtime;
@@ -48,8 +49,14 @@ pub(crate) struct Proposals {
     pub(crate) paused_until: Duration,
     /// Whether requests are taken in.
     pub(crate) open: bool,
+    /// Whether the time that has passed is to be proposed once more, because the group is being shut down.
+    pub(crate) wants_last_tick: bool,
     /// Entries proposed so far.
     pub(crate) entries: u64,
+    /// Messages of requests that were handed to a leader and are not answered yet.
+    pub(crate) handed_on: usize,
+    /// Those of them that went to the present leader.
+    pub(crate) forwards: Option<Forwards>,
 }
 
 /// Shared by the parts of one group.
@@ -62,6 +69,11 @@ pub(crate) struct Shared {
     /// Wakes the proposer.
     pub(crate) wake: Notify,
     pub(crate) progress: watch::Sender<Progress>,
+    /// What was handed on and may be answered by the apply here.
+    pub(crate) expected: Expected,
+    /// Wakes the write-behind when a purge is wanted.
+    pub(crate) purge_wake: Notify,
+    purge_wanted: AtomicBool,
     proposals: Mutex<Proposals>,
     calls: AtomicU64,
 }
@@ -81,7 +93,10 @@ impl Shared {
             proposed: None,
             paused_until: Duration::ZERO,
             open: true,
+            wants_last_tick: false,
             entries: 0,
+            handed_on: 0,
+            forwards: None,
         };
         Shared {
             group,
@@ -91,6 +106,9 @@ impl Shared {
             time,
             wake: Notify::new(),
             progress: watch::Sender::new(Progress::default()),
+            expected: Expected::default(),
+            purge_wake: Notify::new(),
+            purge_wanted: AtomicBool::new(false),
             proposals: Mutex::new(proposals),
             calls: AtomicU64::new(0),
         }
@@ -101,6 +119,17 @@ impl Shared {
         self.proposals
             .lock()
             .expect("nothing panics while it holds the waiting line")
+    }
+
+    /// Asks for a purge of the log as soon as can be.
+    pub(crate) fn want_purge(&self) {
+        self.purge_wanted.store(true, Ordering::Release);
+        self.purge_wake.notify_one();
+    }
+
+    /// Whether a purge is wanted since the last call.
+    pub(crate) fn take_purge_wanted(&self) -> bool {
+        self.purge_wanted.swap(false, Ordering::AcqRel)
     }
 
     /// The seed of the next call into the consensus library.

@@ -18,10 +18,6 @@ pub(crate) enum SnapshotData {
     /// The state as it was.
     Image(Box<Image>),
     /// The bytes that [`tenure_core::snapshot::export`] wrote.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "bytes come from peers, and there are none yet")
-    )]
     Bytes(Vec<u8>),
 }
 

@@ -22,7 +22,8 @@ pub struct PurgeLimits {
     pub entries_max: u64,
     /// It is purged when so many bytes were appended since the last time.
     pub bytes_max: u64,
-    /// So many entries are left for replicas that are a little behind, unless it was purged for its bytes.
+    /// So many entries are left for replicas that are a little behind, unless it was purged for its bytes or for want of
+    /// room.
     pub entries_kept: u64,
 }
 
@@ -36,7 +37,7 @@ impl Default for PurgeLimits {
     }
 }
 
-/// Entries left when the log was purged for its bytes.
+/// Entries left when the log was purged for its bytes, or because the disk is almost full.
 const ENTRIES_KEPT_FOR_BYTES: u64 = 64;
 /// How long a snapshot may take to be noted before the purge is put off.
 const NOTED_WITHIN: Duration = Duration::from_secs(10);
@@ -70,6 +71,7 @@ impl WriteBehind {
                 tokio::select! {
                     biased;
                     changed = progress.changed() => if changed.is_err() { return },
+                    () = shared.purge_wake.notified() => {}
                     () = idle => continue,
                 }
             }
@@ -107,7 +109,8 @@ impl WriteBehind {
     fn purge_is_due(&self, appended: u64) -> Option<u64> {
         let applied = self.applier.state.applied()?.index;
         let first = self.log.first_and_flushed().0?;
-        if appended > self.limits.bytes_max {
+        let wanted = self.applier.shared.take_purge_wanted();
+        if wanted || appended > self.limits.bytes_max {
             return Some(ENTRIES_KEPT_FOR_BYTES.min(self.limits.entries_kept));
         }
         (applied.saturating_sub(first) > self.limits.entries_max).then_some(self.limits.entries_kept)

@@ -15,6 +15,7 @@ use std::io;
 use std::path::Path;
 
 pub use files::Files;
+pub(crate) use files::lock_folder_of;
 pub use recording::RecordingDisk;
 
 /// How [`Disk::open`] opens a file.
@@ -55,8 +56,15 @@ pub trait Disk: Send + Sync + 'static {
     /// The number of bytes that can still be written under `dir`.
     fn free_space(&self, dir: &Path) -> io::Result<u64>;
 
-    /// Takes a lock that ends with the process, creating the file if needed. An error of kind `WouldBlock` when
-    /// somebody else holds it. A disk in memory belongs to one process and always grants.
+    /// The size of the file system that `dir` lies on, in bytes; `u64::MAX` where it has no bound.
+    fn size(&self, dir: &Path) -> io::Result<u64> {
+        let _ = dir;
+        Ok(u64::MAX)
+    }
+
+    /// Takes a lock that ends with the process, creating the file if needed, and one on the folder that it is in, which
+    /// outlives the file's deletion. An error of kind `WouldBlock` when somebody else holds either. A disk in memory
+    /// belongs to one process and always grants.
     fn lock(&self, path: &Path) -> io::Result<DiskLock>;
 }
 

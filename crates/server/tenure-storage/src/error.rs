@@ -1,15 +1,20 @@
 //! What can go wrong with the data folder. Every error says whether to refuse to open it or to stop the node.
 
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use tenure_core::ids::GroupId;
-use thiserror::Error;
+
+/// What to do with a folder that cannot be used any more.
+pub(crate) const SET_ASIDE: &str = "restore the data folder from a copy, or set it aside and start on an empty one, \
+     which on a cluster of one loses everything in it";
 
 /// The folder or something in it was not opened. What was in it before is still there.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has the folder open. Nothing was touched.
     #[error("the data folder {} is in use by another process", folder.display())]
@@ -54,8 +59,9 @@ pub enum OpenError {
     },
     /// The file that holds the node's identity cannot be trusted. Nothing was touched.
     #[error(
-        "the identity of the node in {} is damaged ({reason}); set this folder aside and let the node join again",
-        folder.display()
+        "the identity of the node in {} is damaged ({reason}); {}",
+        folder.display(),
+        SET_ASIDE
     )]
     IdentityDamaged {
         /// The folder.
@@ -63,10 +69,21 @@ pub enum OpenError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// There is a log or a state of a node but not the file that says whose it is. Nothing was touched.
+    #[error(
+        "there is no IDENTITY in {}, though a node has been here: put that file back; if it is lost, {}",
+        folder.display(),
+        SET_ASIDE
+    )]
+    IdentityMissing {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The node has been here before but its log is gone. Nothing was touched.
     #[error(
-        "there is no Raft log in {}, though there must be one; set this folder aside and let the node join again",
-        folder.display()
+        "there is no Raft log in {}, though there must be one; {}",
+        folder.display(),
+        SET_ASIDE
     )]
     LogMissing {
         /// The folder of the log.
@@ -76,7 +93,7 @@ pub enum OpenError {
     #[error(transparent)]
     LogDamaged(#[from] Damage),
     /// The disk refused. A later attempt may succeed.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}{}", path.display(), remedy(action, source))]
     Io {
         /// What was tried.
         action: &'static str,
@@ -126,18 +143,14 @@ impl fmt::Display for Damage {
             Some(group) => write!(f, " (a record of group {})", group.0)?,
             None => f.write_str(" (group not readable)")?,
         }
-        write!(
-            f,
-            ": {}; set this folder aside and let the node join again",
-            self.reason
-        )
+        write!(f, ": {}; {SET_ASIDE}", self.reason)
     }
 }
 
-impl std::error::Error for Damage {}
+impl Error for Damage {}
 
 /// A call on the log did not do what was asked.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum LogFailed {
     /// The entries do not continue the group's log. Nothing was done, and the log goes on.
     #[error("group {}: entry {got} cannot follow, entry {expected} is next", group.0)]
@@ -172,7 +185,7 @@ pub enum LogFailed {
     Closed,
     /// The disk refused. What was not called back before may or may not be on the disk, and the log does nothing more:
     /// stop the node.
-    #[error("cannot {action} {}: {source}; the node must stop", path.display())]
+    #[error("cannot {action} {}: {source}; the node must stop{}", path.display(), remedy(action, source.as_ref()))]
     Io {
         /// What was tried.
         action: &'static str,
@@ -208,5 +221,36 @@ impl LogFailed {
             path: path.to_owned(),
             source: Arc::new(source),
         }
+    }
+}
+
+/// Whether the process, or the machine, may open no more files.
+pub(crate) fn is_lack_of_descriptors(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|lack| number == Some(lack.raw_os_error()))
+}
+
+/// What to do about a disk that refused, as the end of a message; empty if there is nothing to add.
+pub(crate) fn remedy(action: &str, cause: &(dyn Error + 'static)) -> &'static str {
+    let mut is_full = false;
+    let mut lacks_descriptors = false;
+    let mut next = Some(cause);
+    while let Some(cause) = next {
+        let error = cause.downcast_ref::<io::Error>();
+        is_full |= error
+            .is_some_and(|error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded));
+        lacks_descriptors |= error.is_some_and(is_lack_of_descriptors);
+        next = cause.source();
+    }
+    if lacks_descriptors {
+        "; there are too few file descriptors: raise the limit on open files (ulimit -n), then start the node again"
+    } else if is_full {
+        "; the disk is full: free some room, then start the node again"
+    } else if action.starts_with("sync") {
+        "; a failed sync is never tried again: look at the disk, then start the node again"
+    } else {
+        ""
     }
 }

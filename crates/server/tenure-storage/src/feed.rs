@@ -7,6 +7,9 @@
 //! begins anew behind the snapshot.
 //!
 //! A revision is complete or not there at all: no segment and no page ends within one.
+//!
+//! The feed is history, and the state does not hang on it: a segment that is damaged is given up together with those
+//! before it, with a warning. Readers from before it are told that the feed begins behind it; everybody else goes on.
 
 pub(crate) mod page;
 pub(crate) mod segment;
@@ -15,8 +18,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tenure_core::effect::Change;
-use tenure_core::ids::Revision;
-use tenure_core::time::Span;
+use tenure_core::ids::{GroupId, Revision};
+use tenure_core::time::{Span, Timestamp};
 
 pub use page::FeedPage;
 use page::PageBuilder;
@@ -52,6 +55,15 @@ pub struct FeedLimits {
     pub segments_max: usize,
     /// A segment ends with the revision that makes it this long.
     pub segment_bytes: usize,
+}
+
+/// How much of a feed is on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedSize {
+    /// Bytes of its segments.
+    pub bytes: u64,
+    /// Cluster time when the oldest of them was written.
+    pub since: Option<Timestamp>,
 }
 
 /// The feed could not be read.
@@ -99,8 +111,8 @@ impl Feed {
     /// wait for anything.
     ///
     /// # Errors
-    /// [`FeedError::Compacted`] if changes at or above `from` are missing; [`FeedError::State`] if the group is to be
-    /// stopped.
+    /// [`FeedError::Compacted`] if changes at or above `from` are missing, also because they turned out to be damaged;
+    /// [`FeedError::State`] if they cannot be had now, or the group has stopped. Neither stops the group.
     pub fn read(
         &self,
         from: Revision,
@@ -116,15 +128,16 @@ impl Feed {
                 Source::Segment(segment, rows) => (segment, rows),
                 Source::Finished { reached_end } => return Ok(page.finish(reached_end)),
             };
-            let row = rows
-                .get(&segment_key(segment.first))
-                .map_err(|error| self.shared.fault.set(error))?;
-            let Some(row) = row else {
-                self.check_trimmed(segment, &rows)?;
-                continue;
+            let changes = match read_segment(self.shared.group, segment, rows.as_ref()) {
+                Ok(changes) => changes,
+                Err(damage @ StateError::Damaged { .. }) => {
+                    // Or it was trimmed meanwhile. Either way the next round finds where the feed begins now.
+                    self.shared.give_up_segment(segment, &rows, &damage);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
             };
-            for change in decode_segment(self.shared.group, &row) {
-                let change = change.map_err(|error| self.shared.fault.set(error))?;
+            for change in changes {
                 if change.revision >= page.next() && !page.offer(Cow::Owned(change)) {
                     return Ok(page.finish(false));
                 }
@@ -135,7 +148,7 @@ impl Feed {
 
     /// The first revision from which on nothing is missing; 1 at first.
     pub fn oldest(&self) -> Revision {
-        Revision(self.shared.read_inner().feed.oldest)
+        Revision(self.shared.read_inner().feed.oldest())
     }
 
     /// The highest revision that it has a change of, or the one that it begins behind.
@@ -143,16 +156,25 @@ impl Feed {
         Revision(self.shared.read_inner().last_revision())
     }
 
+    /// How much of it is on disk; the newest changes are only in memory.
+    pub fn size(&self) -> FeedSize {
+        let inner = self.shared.read_inner();
+        FeedSize {
+            bytes: inner.feed.bytes,
+            since: inner.feed.segments.front().map(|oldest| oldest.time),
+        }
+    }
+
     /// Finds the next segment, or, if there is none, looks at the changes that are only in memory.
     fn next_source(&self, page: &mut PageBuilder<'_>, from: u64) -> Result<Source, FeedError> {
         self.shared.fault.check()?;
         let inner = self.shared.read_inner();
-        if page.next() < inner.feed.oldest {
+        if page.next() < inner.feed.oldest() {
             // What was collected before it was trimmed is still true; the next read tells of the gap.
             return match page.next() > from {
                 true => Ok(Source::Finished { reached_end: false }),
                 false => Err(FeedError::Compacted {
-                    oldest: Revision(inner.feed.oldest),
+                    oldest: Revision(inner.feed.oldest()),
                 }),
             };
         }
@@ -172,17 +194,21 @@ impl Feed {
         page.advance(inner.last_revision() + 1);
         Ok(Source::Finished { reached_end: true })
     }
+}
 
-    /// A segment without a row is one that was trimmed, or belongs to a life that a snapshot ended; else it is damage.
-    fn check_trimmed(&self, segment: Segment, rows: &Arc<dyn GroupRows>) -> Result<(), StateError> {
-        let inner = self.shared.read_inner();
-        if Arc::ptr_eq(&inner.rows, rows) && inner.feed.has(segment) {
-            let what = "a segment of the change feed is missing";
-            return Err(self.shared.fault.set(StateError::Damaged {
-                group: self.shared.group,
-                what,
-            }));
-        }
-        Ok(())
+/// The changes of a segment: all that it should hold, or what is wrong with it.
+fn read_segment(group: GroupId, segment: Segment, rows: &dyn GroupRows) -> Result<Vec<Change>, StateError> {
+    let damaged = |what: &'static str| StateError::damaged(group, what);
+    let row = rows
+        .get(&segment_key(segment.first))?
+        .ok_or_else(|| damaged("a segment of the change feed is missing"))?;
+    let changes = decode_segment(group, &row).collect::<Result<Vec<Change>, StateError>>()?;
+    let ends = (
+        changes.first().map(|change| change.revision),
+        changes.last().map(|change| change.revision),
+    );
+    if row.len() as u64 != segment.bytes || ends != (Some(segment.first), Some(segment.last)) {
+        return Err(damaged("a segment of the change feed does not hold what it should"));
     }
+    Ok(changes)
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::disk::{self, Disk, DiskLock, Files};
 use crate::error::OpenError;
+use crate::log;
 
 /// The version of the folder's format that this release writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -140,6 +141,26 @@ impl DataDir {
             }
         };
         bytes.map(|bytes| Identity::decode(&bytes).map_err(damaged)).transpose()
+    }
+
+    /// Whether a node has been here although there is no identity: then the file was lost. The identity is written
+    /// before the log takes anything in and before there is any state, so a start that a crash cut short is none.
+    ///
+    /// # Errors
+    /// `Io` if it cannot be looked at. Nothing is changed.
+    pub fn has_lost_identity(&self) -> Result<bool, OpenError> {
+        let path = self.root.join(IDENTITY_FILE);
+        let there = self.disk.exists(&path).map_err(OpenError::io("look for", &path))?;
+        if there {
+            return Ok(false);
+        }
+        let state = self.state_dir();
+        let has_state = match self.disk.list(&state) {
+            Ok(names) => !names.is_empty(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(OpenError::io("list", &state)(error)),
+        };
+        Ok(has_state || log::holds_anything(&*self.disk, &self.log_dir())?)
     }
 
     /// Writes the node's identity in one step and returns once it is durable.

@@ -6,7 +6,9 @@
 pub mod disk;
 pub mod error;
 pub mod feed;
+pub mod inspect;
 pub mod layout;
 pub mod log;
 pub mod mem;
+pub mod priority;
 pub mod state;

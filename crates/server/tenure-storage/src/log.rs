@@ -39,7 +39,7 @@ use crate::error::{LogFailed, OpenError};
 use group::{Group, GroupMemory};
 use queue::{Op, Queue, Queued};
 use record::{HEADER_LENGTH, PAYLOAD_LENGTH_MAX};
-use segment::{Segment, Spares};
+use segment::{SPARES_KEPT, Segment, Spares};
 use writer::{Maker, Writer};
 
 /// A batch is closed when it has so many bytes; one entry alone may be longer.
@@ -65,6 +65,15 @@ pub type Done = Box<dyn FnOnce(Result<(), LogFailed>) + Send>;
 
 /// A monotonic clock that counts from any moment.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// What one sync of a segment took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncCost {
+    /// Bytes of the batch that was written before it.
+    pub bytes: usize,
+    /// How long the sync took.
+    pub took: Duration,
+}
 
 /// Starts a thread of this name that runs the work.
 pub type Spawner = Arc<dyn Fn(&str, Box<dyn FnOnce() + Send>) -> std::io::Result<()> + Send + Sync>;
@@ -95,6 +104,8 @@ pub struct LogOptions {
     pub salt: u64,
     /// Measures how long syncs take.
     pub clock: Clock,
+    /// Called by the writer after every sync, before anybody is called back: count, and return.
+    pub on_sync: Arc<dyn Fn(SyncCost) + Send + Sync>,
     /// Called once, before anybody is called back, when the log has failed for good: stop the process.
     pub on_failure: Arc<dyn Fn(&LogFailed) + Send + Sync>,
 }
@@ -108,6 +119,7 @@ impl Default for LogOptions {
             create: true,
             salt: 0,
             clock: Arc::new(|| Duration::ZERO),
+            on_sync: Arc::new(|_| ()),
             on_failure: Arc::new(|_| ()),
         }
     }
@@ -254,8 +266,11 @@ impl Log {
             LogFailed::Io { action, path, source } => OpenError::Io {
                 action,
                 path,
-                // The disk's own error cannot be copied; its kind and words can.
-                source: std::io::Error::new(source.kind(), source.to_string()),
+                // The disk's own error cannot be copied; its number can, or else its kind and words.
+                source: source.raw_os_error().map_or_else(
+                    || std::io::Error::new(source.kind(), source.to_string()),
+                    std::io::Error::from_raw_os_error,
+                ),
             },
             other => OpenError::Io {
                 action: "begin",
@@ -308,6 +323,26 @@ impl Log {
     /// What made the log fail for good, if something did.
     pub fn failure(&self) -> Option<LogFailed> {
         self.handle.inner.failed.get().cloned()
+    }
+
+    /// Deletes segments that wait to be used, all but the one that is needed next. For a disk that is almost full.
+    ///
+    /// # Errors
+    /// What the disk said; then the others stay.
+    pub fn give_back_spares(&self) -> std::io::Result<()> {
+        let inner = &self.handle.inner;
+        loop {
+            let spare = {
+                let mut spares = inner.spares.lock().expect(NO_PANIC);
+                if spares.len() <= SPARES_KEPT {
+                    return Ok(());
+                }
+                spares.take()
+            };
+            if let Some(spare) = spare {
+                inner.disk.remove(&spare.path)?;
+            }
+        }
     }
 
     /// Writes and syncs what is queued, calls back, and ends the threads. Whatever is asked later is `Closed`; reads of
@@ -678,6 +713,22 @@ impl std::fmt::Debug for GroupLog {
             .field("group", &self.group.id)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether anything was ever written for any group in the log that lies in `dir`, if one does. Nothing is changed.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn holds_anything(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
+    recover::holds_anything(disk, dir)
+}
+
+/// The file that notes the last synced batch, and where in it is a byte that is not as it was written, though the log can
+/// be opened all the same.
+pub(crate) fn strange_byte_of_mark(disk: &dyn Disk, dir: &Path) -> std::io::Result<Option<(PathBuf, u64)>> {
+    let path = dir.join(mark::MARK_FILE);
+    let bytes = crate::disk::read_file(disk, &path, mark::FILE_LENGTH_MAX)?;
+    Ok(bytes.and_then(|bytes| mark::strange_byte(&bytes)).map(|at| (path, at)))
 }
 
 /// Why no lock of the log is ever poisoned.

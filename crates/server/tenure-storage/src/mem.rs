@@ -15,7 +15,7 @@ use tenure_core::ids::GroupId;
 use tenure_core::table::Visit;
 
 use crate::feed::FeedLimits;
-use crate::state::rows::{GroupRows, RowBatch, RowRead, RowSink};
+use crate::state::rows::{GroupRows, RowBatch, RowRead, RowSink, feed_keys, is_of_feed};
 use crate::state::{GroupState, StateEngine, StateError};
 
 /// Rows that a scan copies at once, at first and at most: it holds no lock while they are visited, since the
@@ -157,6 +157,23 @@ impl MemEngine {
         });
     }
 
+    /// Turns the first byte of every segment of this group's feed that is on its disk around.
+    pub fn damage_feed(&self, group: GroupId) {
+        self.lock_disk(|disk| {
+            let cell = disk.rows.entry(group).or_default();
+            let mut rows = cell.rows.write().expect(NO_PANIC);
+            for (key, value) in Arc::make_mut(&mut rows) {
+                if is_of_feed(key) {
+                    let turned = value
+                        .iter()
+                        .enumerate()
+                        .map(|(at, byte)| if at == 0 { !byte } else { *byte });
+                    *value = turned.collect();
+                }
+            }
+        });
+    }
+
     /// From now on writes of batches fail, or no longer do. Nothing of a batch that fails is kept.
     pub fn fail_writes(&self, fails: bool) {
         self.lock_disk(|disk| disk.fails_writes = fails);
@@ -219,9 +236,8 @@ impl StateEngine for MemEngine {
 impl MemDisk {
     fn sync(&mut self) -> Result<(), StateError> {
         if self.fails_syncs {
-            return Err(StateError::engine_failed(io::Error::other(
-                "a sync failure was ordered",
-            )));
+            let ordered = io::Error::other("a sync failure was ordered");
+            return Err(StateError::engine_failed("synced", ordered));
         }
         self.undo.clear();
         Ok(())
@@ -285,9 +301,8 @@ impl GroupRows for MemRows {
     fn write(&self, batch: RowBatch) -> Result<(), StateError> {
         let mut disk = self.lock_disk()?;
         if disk.fails_writes {
-            return Err(StateError::engine_failed(io::Error::other(
-                "a write failure was ordered",
-            )));
+            let ordered = io::Error::other("a write failure was ordered");
+            return Err(StateError::engine_failed("written", ordered));
         }
         // What a closed handle still writes belongs to nobody.
         if !disk
@@ -350,6 +365,20 @@ impl GroupRows for MemRows {
             group: self.group,
             disk: self.disk.clone(),
             cell,
+        }))
+    }
+
+    fn without_feed(&self) -> Result<Arc<dyn GroupRows>, StateError> {
+        let [from, to] = feed_keys();
+        let mut batch = RowBatch::new();
+        for (key, _) in self.cell.rows.read().expect(NO_PANIC).range(from..to) {
+            batch.push((key.clone(), None));
+        }
+        self.write(batch)?;
+        Ok(Arc::new(MemRows {
+            group: self.group,
+            disk: self.disk.clone(),
+            cell: self.cell.clone(),
         }))
     }
 }

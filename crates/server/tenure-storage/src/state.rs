@@ -16,9 +16,12 @@
 mod engine;
 mod error;
 mod image;
+mod inspect;
 mod install;
 mod journal;
+mod names;
 pub(crate) mod overlay;
+mod reclaim;
 pub(crate) mod rows;
 pub(crate) mod shared;
 
@@ -32,6 +35,9 @@ use tenure_core::ids::{GroupId, Revision};
 use tenure_core::snapshot::ImportError;
 use tenure_core::table::{Table, TableRead, Writes};
 use tenure_core::time::Timestamp;
+
+pub(crate) use inspect::all_set_aside;
+pub(crate) use names::Holds;
 
 pub use engine::{DiskEngine, DiskOptions};
 pub use error::{StateError, Stops};
@@ -73,6 +79,23 @@ pub trait StateEngine: Send + Sync {
     /// # Errors
     /// [`StateError::EngineFailed`]: the node must stop.
     fn sync_all(&self) -> Result<(), StateError>;
+
+    /// Bytes that what was taken in already may take on the disk on its way, beyond what it takes now: about, and rather
+    /// more than less.
+    fn owed(&self) -> u64 {
+        0
+    }
+
+    /// Gives back room on the disk that is held and not needed, as far as that is safe with as little room as `room`
+    /// says there is (`None`: nobody knows, and nothing is done that needs any). Blocks for as long as it takes to
+    /// write all rows anew; commits, reads and write behinds go on meanwhile. An engine without a disk has nothing to
+    /// give.
+    ///
+    /// # Errors
+    /// What the engine said. Nothing is lost, nobody has to stop, and asking again is of no use.
+    fn give_back(&self, _room: &dyn Fn() -> Option<u64>) -> Result<(), StateError> {
+        Ok(())
+    }
 }
 
 /// One group's state: an ordered table behind an overlay in memory, its applied mark, and its change feed.
@@ -251,6 +274,11 @@ impl GroupState {
     ) -> Result<(), StateError> {
         self.shared.fault.check()?;
         install::install(&self.shared, fill, mark, revision)
+    }
+
+    /// Why the change feed began anew when the state was opened, if it did.
+    pub(crate) fn lost_feed(&self) -> Option<&str> {
+        self.shared.lost_feed.as_deref()
     }
 
     /// Its change feed.

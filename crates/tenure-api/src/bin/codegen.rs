@@ -1,5 +1,5 @@
-//! Makes what is generated and committed: the Rust code and descriptors of `proto/tenure/v1`, and the reference of
-//! errors. With `--check` it changes nothing, names each file that differs, and exits with 1 if one does.
+//! Makes what is generated and committed: the Rust code and descriptors of `proto/tenure/v1`, the Rust code of
+//! `proto/tenure/peer/v1`, which only nodes speak, and the reference of errors. With `--check` it changes nothing, names each file that differs, and exits with 1 if one does.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -11,6 +11,8 @@ use tenure_api::ErrorCode;
 
 /// The folder of `tenure.v1`, below the folder `proto`.
 const PROTO_FOLDER: &str = "tenure/v1";
+/// The folder of `tenure.peer.v1`.
+const PEER_PROTO_FOLDER: &str = "tenure/peer/v1";
 
 fn main() -> ExitCode {
     let check = match env::args().skip(1).collect::<Vec<_>>().as_slice() {
@@ -61,7 +63,7 @@ fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
     compiler
         .include_imports(true)
         .include_source_info(true)
-        .open_files(proto_files(&proto)?)?;
+        .open_files(proto_files(&proto, PROTO_FOLDER)?)?;
     let descriptors = compiler.file_descriptor_set();
     // Reflection needs no comments.
     let encoded = compiler.include_source_info(false).encode_file_descriptor_set();
@@ -77,11 +79,24 @@ fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
         .boxed(".tenure.v1.WireError.detail.invalid")
         .boxed(".tenure.v1.WireError.detail.not_found")
         .boxed(".tenure.v1.WireError.detail.mismatch")
+        // A message may claim very many operations in two bytes each: boxed, none takes room before it says something.
+        .boxed(".tenure.v1.TxnOperation.kind.put")
+        .boxed(".tenure.v1.TxnOperation.kind.delete")
+        .boxed(".tenure.v1.TxnOperation.kind.add")
+        .boxed(".tenure.v1.TxnOperation.kind.append")
+        .boxed(".tenure.v1.TxnOperation.kind.get")
+        .boxed(".tenure.v1.TxnGuard.kind.key")
+        .boxed(".tenure.v1.TxnGuard.kind.counter")
+        .boxed(".tenure.v1.TxnGuard.kind.stream_tail")
         .out_dir(&folder.path)
         .compile_fds(descriptors)?;
     let code = fs::read(folder.path.join("tenure.v1.rs"))?;
 
     Ok(vec![
+        Generated {
+            name: "crates/server/tenure-replica/src/generated/tenure.peer.v1.rs",
+            content: peer_code(&proto, &folder.path)?,
+        },
         Generated {
             name: "crates/tenure-api/src/generated/tenure.v1.rs",
             content: code,
@@ -97,13 +112,27 @@ fn generate(root: &Path) -> Result<Vec<Generated>, Box<dyn Error>> {
     ])
 }
 
-/// The files of `tenure.v1` by name, in an order that does not depend on the file system.
-fn proto_files(proto: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+/// The code of what nodes say to each other. It goes without descriptors: nobody else is to call it.
+fn peer_code(proto: &Path, scratch: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut compiler = protox::Compiler::new([proto])?;
+    compiler
+        .include_source_info(true)
+        .open_files(proto_files(proto, PEER_PROTO_FOLDER)?)?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .bytes(".")
+        .out_dir(scratch)
+        .compile_fds(compiler.file_descriptor_set())?;
+    Ok(fs::read(scratch.join("tenure.peer.v1.rs"))?)
+}
+
+/// The files of a package by name, in an order that does not depend on the file system.
+fn proto_files(proto: &Path, package: &str) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(proto.join(PROTO_FOLDER))? {
+    for entry in fs::read_dir(proto.join(package))? {
         let name = PathBuf::from(entry?.file_name());
         if name.extension().is_some_and(|extension| extension == "proto") {
-            files.push(Path::new(PROTO_FOLDER).join(name));
+            files.push(Path::new(package).join(name));
         }
     }
     files.sort();

@@ -119,6 +119,51 @@ pub struct CacheInfo {
     #[prost(uint64, tag = "7")]
     pub incarnation: u64,
 }
+/// What a stream is created with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StreamSettings {
+    /// How long records are kept, in milliseconds, from 1 to ten years; they may be readable a little longer. Absent: no end.
+    #[prost(uint64, optional, tag = "1")]
+    pub retention_ms: ::core::option::Option<u64>,
+    /// How many bytes of records are kept, at least; the oldest beyond that go. Absent: all.
+    #[prost(uint64, optional, tag = "2")]
+    pub retention_bytes: ::core::option::Option<u64>,
+    /// Whether appends need a fencing token.
+    #[prost(enumeration = "FenceMode", tag = "3")]
+    pub fence: i32,
+    /// For how long a message id is remembered, in milliseconds of cluster time from its first acceptance; at most 24 hours; 0:
+    /// not at all, and an append with an id is `invalid`. Absent: two minutes.
+    #[prost(uint64, optional, tag = "4")]
+    pub dedup_window_ms: ::core::option::Option<u64>,
+    /// How many groups to spread it over; absent: 1. More is not in this version: refused as `invalid`.
+    #[prost(uint32, optional, tag = "5")]
+    pub shards: ::core::option::Option<u32>,
+    /// How many copies are wished for; absent: 3. With fewer nodes there are fewer.
+    #[prost(uint32, optional, tag = "6")]
+    pub replication: ::core::option::Option<u32>,
+    /// How its writes are made safe.
+    #[prost(enumeration = "Consistency", tag = "7")]
+    pub consistency: i32,
+}
+/// A stream as its home group knows it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StreamInfo {
+    /// Its namespace, with both names filled in.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// What it was created with, with every field filled in but the ends that it does not have.
+    #[prost(message, optional, tag = "3")]
+    pub settings: ::core::option::Option<StreamSettings>,
+    /// How many copies there are now.
+    #[prost(uint32, tag = "4")]
+    pub replication_actual: u32,
+    /// Its life: the revision of its creation. A stream that is deleted and created again has another.
+    #[prost(uint64, tag = "5")]
+    pub incarnation: u64,
+}
 /// A key with its value.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyValue {
@@ -301,13 +346,47 @@ impl EndReason {
         }
     }
 }
+/// Whether a stream demands a fencing token of every append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FenceMode {
+    /// Not said: optional.
+    Unspecified = 0,
+    /// An append without a token is not checked; one with a token is.
+    Optional = 1,
+    /// An append without a token is `invalid`.
+    Mandatory = 2,
+}
+impl FenceMode {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FENCE_MODE_UNSPECIFIED",
+            Self::Optional => "FENCE_MODE_OPTIONAL",
+            Self::Mandatory => "FENCE_MODE_MANDATORY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FENCE_MODE_UNSPECIFIED" => Some(Self::Unspecified),
+            "FENCE_MODE_OPTIONAL" => Some(Self::Optional),
+            "FENCE_MODE_MANDATORY" => Some(Self::Mandatory),
+            _ => None,
+        }
+    }
+}
 /// A verdict: nothing changed, and what stood in the way. It is a normal answer and not an error.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
-    /// `condition_failed` or `exists_otherwise`. A reader that does not know a code still knows that nothing changed.
+    /// `condition_failed`, `exists_otherwise`, `wrong_tail` or `stale_token`. A reader that does not know a code still knows
+    /// that nothing changed.
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
-    #[prost(oneof = "refusal::Detail", tags = "2, 3")]
+    #[prost(oneof = "refusal::Detail", tags = "2, 3, 4, 5")]
     pub detail: ::core::option::Option<refusal::Detail>,
 }
 /// Nested message and enum types in `Refusal`.
@@ -322,9 +401,12 @@ pub mod refusal {
     /// An object of this name exists with other settings.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct ExistsOtherwise {
-        /// What it has.
+        /// What it has, if it is a cache.
         #[prost(message, optional, tag = "1")]
         pub cache: ::core::option::Option<super::CacheInfo>,
+        /// What it has, if it is a stream.
+        #[prost(message, optional, tag = "2")]
+        pub stream: ::core::option::Option<super::StreamInfo>,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Detail {
@@ -334,6 +416,12 @@ pub mod refusal {
         /// With `exists_otherwise`.
         #[prost(message, tag = "3")]
         ExistsOtherwise(ExistsOtherwise),
+        /// With `wrong_tail`: the offset that the next record gets.
+        #[prost(uint64, tag = "4")]
+        WrongTail(u64),
+        /// With `stale_token`: the highest fencing token that was accepted.
+        #[prost(uint64, tag = "5")]
+        StaleToken(u64),
     }
 }
 /// Why a request has no answer. A unary call carries it, encoded, in the trailer `tenure-error-bin` beside its gRPC
@@ -377,7 +465,7 @@ pub mod wire_error {
     /// What does not exist.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct NotFound {
-        /// Its kind: `namespace`, `cache`, `key`, `session`, `group` or `node`.
+        /// Its kind: `namespace`, `cache`, `stream`, `key`, `session`, `group` or `node`.
         #[prost(string, tag = "1")]
         pub kind: ::prost::alloc::string::String,
         /// Its name; for a key its bytes, at most 4,096.
@@ -427,7 +515,7 @@ pub mod wire_error {
     /// Free space is below the reserve.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct StorageFull {
-        /// Bytes free.
+        /// Bytes free, less those that what was taken in will need yet.
         #[prost(uint64, tag = "1")]
         pub free_bytes: u64,
         /// Bytes that are kept free.
@@ -2073,7 +2161,7 @@ pub struct TouchRequest {
     /// What must hold; absent: only that the key exists.
     #[prost(message, optional, tag = "5")]
     pub guard: ::core::option::Option<Guard>,
-    /// The identity of this request. A touch writes no result: it proves who asks, and a repeat runs again.
+    /// Not taken: a touch writes no result, and a repeat runs again as new work. One that is set is `invalid`.
     #[prost(message, optional, tag = "6")]
     pub request: ::core::option::Option<RequestId>,
     /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
@@ -2114,6 +2202,100 @@ pub struct TouchDone {
     /// Its fencing token, unchanged.
     #[prost(uint64, tag = "2")]
     pub created: u64,
+}
+/// Adds to a counter.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddRequest {
+    /// The namespace.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// The cache.
+    #[prost(string, tag = "2")]
+    pub cache: ::prost::alloc::string::String,
+    /// The key.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub key: ::prost::bytes::Bytes,
+    /// What is added, which may be negative or 0. A sum beyond 64 bits is `invalid`.
+    #[prost(sint64, tag = "4")]
+    pub delta: i64,
+    /// The TTL in milliseconds with which the counter is created if it does not exist; one that does keeps its own.
+    /// Absent: without end.
+    #[prost(uint64, optional, tag = "5")]
+    pub ttl_ms: ::core::option::Option<u64>,
+    /// The identity of this request; absent: it runs once per attempt.
+    #[prost(message, optional, tag = "6")]
+    pub request: ::core::option::Option<RequestId>,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "7")]
+    pub timeout_ms: u64,
+}
+/// The answer to an addition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// Whether the result was remembered from an earlier attempt.
+    #[prost(bool, tag = "2")]
+    pub repeated: bool,
+    /// How long the counter lives as of the entry of this answer, in microseconds; 0 if it is no longer there. Absent:
+    /// without end.
+    #[prost(uint64, optional, tag = "3")]
+    pub remaining_us: ::core::option::Option<u64>,
+    /// What the counter holds now.
+    #[prost(message, optional, tag = "4")]
+    pub done: ::core::option::Option<AddDone>,
+}
+/// A counter was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddDone {
+    /// The sum.
+    #[prost(sint64, tag = "1")]
+    pub sum: i64,
+    /// Revision of this write.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// Revision of the counter's creation.
+    #[prost(uint64, tag = "3")]
+    pub created: u64,
+}
+/// Deletes keys by prefix.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeletePrefixRequest {
+    /// The namespace.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// The cache.
+    #[prost(string, tag = "2")]
+    pub cache: ::prost::alloc::string::String,
+    /// The keys that begin with these bytes; empty: all.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub prefix: ::prost::bytes::Bytes,
+    /// The identity of this request: of one step. Absent: it runs once per attempt.
+    #[prost(message, optional, tag = "4")]
+    pub request: ::core::option::Option<RequestId>,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "5")]
+    pub timeout_ms: u64,
+}
+/// One step of a deletion by prefix: at most 4,096 keys or 4 MiB, in order of their bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeletePrefixReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// Whether the result was remembered from an earlier attempt.
+    #[prost(bool, tag = "2")]
+    pub repeated: bool,
+    /// How many keys this step removed.
+    #[prost(uint64, tag = "3")]
+    pub removed: u64,
+    /// The revision that their removals share; absent: there were none.
+    #[prost(uint64, optional, tag = "4")]
+    pub revision: ::core::option::Option<u64>,
+    /// Whether there are more: then the caller goes on with a new request.
+    #[prost(bool, tag = "5")]
+    pub more: bool,
 }
 /// Reads a page of keys.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2482,6 +2664,51 @@ pub mod keys_client {
             req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Keys", "Touch"));
             self.inner.unary(req, path, codec).await
         }
+        /// Adds to a counter, which is a key whose value is the decimal text of a 64-bit number. A key that does not exist
+        /// counts as 0 and is created; one with another value is `wrong_type`.
+        pub async fn add(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AddRequest>,
+        ) -> std::result::Result<tonic::Response<super::AddReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tenure.v1.Keys/Add");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Keys", "Add"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Deletes the keys that begin with a prefix, a bounded number in one step.
+        pub async fn delete_prefix(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeletePrefixRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeletePrefixReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.Keys/DeletePrefix",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.Keys", "DeletePrefix"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Reads a page of keys in order of their bytes.
         pub async fn list(
             &mut self,
@@ -2559,6 +2786,20 @@ pub mod keys_server {
             &self,
             request: tonic::Request<super::TouchRequest>,
         ) -> std::result::Result<tonic::Response<super::TouchReply>, tonic::Status>;
+        /// Adds to a counter, which is a key whose value is the decimal text of a 64-bit number. A key that does not exist
+        /// counts as 0 and is created; one with another value is `wrong_type`.
+        async fn add(
+            &self,
+            request: tonic::Request<super::AddRequest>,
+        ) -> std::result::Result<tonic::Response<super::AddReply>, tonic::Status>;
+        /// Deletes the keys that begin with a prefix, a bounded number in one step.
+        async fn delete_prefix(
+            &self,
+            request: tonic::Request<super::DeletePrefixRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeletePrefixReply>,
+            tonic::Status,
+        >;
         /// Reads a page of keys in order of their bytes.
         async fn list(
             &self,
@@ -2812,6 +3053,92 @@ pub mod keys_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = TouchSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Keys/Add" => {
+                    #[allow(non_camel_case_types)]
+                    struct AddSvc<T: Keys>(pub Arc<T>);
+                    impl<T: Keys> tonic::server::UnaryService<super::AddRequest>
+                    for AddSvc<T> {
+                        type Response = super::AddReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AddRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Keys>::add(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AddSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Keys/DeletePrefix" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeletePrefixSvc<T: Keys>(pub Arc<T>);
+                    impl<T: Keys> tonic::server::UnaryService<super::DeletePrefixRequest>
+                    for DeletePrefixSvc<T> {
+                        type Response = super::DeletePrefixReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeletePrefixRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Keys>::delete_prefix(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeletePrefixSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -3842,21 +4169,1743 @@ pub mod sessions_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// Creates a stream.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateStreamRequest {
+    /// The namespace. It comes into being with its first object.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// The name: 1 to 128 bytes of `a-z A-Z 0-9 . _ -`. Streams and caches have names of their own.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// What it is created with; absent: the defaults.
+    #[prost(message, optional, tag = "3")]
+    pub settings: ::core::option::Option<StreamSettings>,
+    /// The identity of this request; absent: it runs once per attempt, which is safe as creating twice is.
+    #[prost(message, optional, tag = "4")]
+    pub request: ::core::option::Option<RequestId>,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "5")]
+    pub timeout_ms: u64,
+}
+/// The answer to a creation.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateStreamReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// Whether the verdict was remembered from an earlier attempt.
+    #[prost(bool, tag = "2")]
+    pub repeated: bool,
+    /// Whether the stream existed before.
+    #[prost(bool, tag = "5")]
+    pub existed: bool,
+    #[prost(oneof = "create_stream_reply::Verdict", tags = "3, 4")]
+    pub verdict: ::core::option::Option<create_stream_reply::Verdict>,
+}
+/// Nested message and enum types in `CreateStreamReply`.
+pub mod create_stream_reply {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Verdict {
+        /// The stream exists with these settings.
+        #[prost(message, tag = "3")]
+        Done(super::StreamInfo),
+        /// One of this name exists with other settings.
+        #[prost(message, tag = "4")]
+        Refused(super::Refusal),
+    }
+}
+/// Reads the streams of a namespace.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListStreamsRequest {
+    /// The namespace.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "2")]
+    pub timeout_ms: u64,
+}
+/// The streams of a namespace.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListStreamsReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// All of them by name; at most 1,024.
+    #[prost(message, repeated, tag = "2")]
+    pub streams: ::prost::alloc::vec::Vec<StreamInfo>,
+}
+/// Reads one stream.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetStreamRequest {
+    /// The namespace.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// The name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "3")]
+    pub timeout_ms: u64,
+}
+/// One stream.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetStreamReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// The stream.
+    #[prost(message, optional, tag = "2")]
+    pub stream: ::core::option::Option<StreamInfo>,
+    /// The first offset that can be read.
+    #[prost(uint64, tag = "3")]
+    pub first: u64,
+    /// The offset that the next record gets: one more than the last.
+    #[prost(uint64, tag = "4")]
+    pub tail: u64,
+    /// Bytes of the records that are kept.
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+    /// The highest fencing token that an append carried; absent: none did.
+    #[prost(uint64, optional, tag = "6")]
+    pub fence_token: ::core::option::Option<u64>,
+}
+/// Deletes a stream.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteStreamRequest {
+    /// The namespace.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// The name.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// The identity of this request; absent: it runs once per attempt.
+    #[prost(message, optional, tag = "3")]
+    pub request: ::core::option::Option<RequestId>,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "4")]
+    pub timeout_ms: u64,
+}
+/// A stream is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteStreamReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// Whether the result was remembered from an earlier attempt.
+    #[prost(bool, tag = "2")]
+    pub repeated: bool,
+    /// The revision of the deletion.
+    #[prost(uint64, tag = "3")]
+    pub revision: u64,
+}
+/// What is appended, and what must hold.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Append {
+    /// The records in order: at most 1,024, each at most 1 MiB, 2 MiB together. None together with a fencing token is a
+    /// seal: it only raises the stream's token, so that a writer with a lower one is refused from then on.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub records: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    /// The offset that the first record must get; another tail is refused as `wrong_tail`. Absent: whatever it is.
+    #[prost(uint64, optional, tag = "2")]
+    pub expected_offset: ::core::option::Option<u64>,
+    /// The writer's fencing token, from 1. One below the highest that the stream has seen is refused as `stale_token`.
+    /// Absent: unchecked, unless the stream demands one: then `invalid`.
+    #[prost(uint64, optional, tag = "3")]
+    pub fence_token: ::core::option::Option<u64>,
+    /// A name of this append, 1 to 255 bytes. Within the stream's window from the first acceptance on, an append with a
+    /// known id appends nothing and is answered with the offsets of the first, whatever it carries; only its form is
+    /// judged before that. Absent: no such memory.
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub message_id: ::core::option::Option<::prost::bytes::Bytes>,
+}
+/// Appends records.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AppendRequest {
+    /// The namespace.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// The stream.
+    #[prost(string, tag = "2")]
+    pub stream: ::prost::alloc::string::String,
+    /// What is appended, and what must hold. Absent: `invalid`.
+    #[prost(message, optional, tag = "3")]
+    pub append: ::core::option::Option<Append>,
+    /// The identity of this request; absent: it runs once per attempt.
+    #[prost(message, optional, tag = "4")]
+    pub request: ::core::option::Option<RequestId>,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "5")]
+    pub timeout_ms: u64,
+}
+/// The answer to an append.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AppendReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// Whether the verdict was remembered from an earlier attempt of the same request.
+    #[prost(bool, tag = "2")]
+    pub repeated: bool,
+    #[prost(oneof = "append_reply::Verdict", tags = "3, 4")]
+    pub verdict: ::core::option::Option<append_reply::Verdict>,
+}
+/// Nested message and enum types in `AppendReply`.
+pub mod append_reply {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Verdict {
+        /// The records are in the stream.
+        #[prost(message, tag = "3")]
+        Done(super::AppendDone),
+        /// Nothing changed.
+        #[prost(message, tag = "4")]
+        Refused(super::Refusal),
+    }
+}
+/// Records are in the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AppendDone {
+    /// The offset of the first; for a seal the tail.
+    #[prost(uint64, tag = "1")]
+    pub first: u64,
+    /// How many there are, at consecutive offsets; 0 for a seal.
+    #[prost(uint64, tag = "2")]
+    pub count: u64,
+    /// They were there already: another append had the same message id.
+    #[prost(bool, tag = "3")]
+    pub duplicate: bool,
+}
+/// Where reading begins.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadFrom {
+    #[prost(oneof = "read_from::From", tags = "1, 2, 3")]
+    pub from: ::core::option::Option<read_from::From>,
+}
+/// Nested message and enum types in `ReadFrom`.
+pub mod read_from {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum From {
+        /// With the oldest record that is kept. Only `true` is valid.
+        #[prost(bool, tag = "1")]
+        Earliest(bool),
+        /// Behind the last record. Only `true` is valid.
+        #[prost(bool, tag = "2")]
+        Latest(bool),
+        /// At this offset. If it is not kept any more: `compacted`.
+        #[prost(uint64, tag = "3")]
+        Offset(u64),
+    }
+}
+/// Reads a page of records.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadRecordsRequest {
+    /// The namespace.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// The stream.
+    #[prost(string, tag = "2")]
+    pub stream: ::prost::alloc::string::String,
+    /// Where to begin; absent: with the oldest.
+    #[prost(message, optional, tag = "3")]
+    pub from: ::core::option::Option<ReadFrom>,
+    /// At most so many records; 0 and anything above 1,000: 1,000. A page holds at most 1 MiB, and always at least one
+    /// record if there is one.
+    #[prost(uint32, tag = "4")]
+    pub limit: u32,
+    /// Read what this node has, without asking for the newest.
+    #[prost(bool, tag = "5")]
+    pub stale: bool,
+    /// Not before the node has applied this revision; if that takes too long: `behind`. 0: no such wish.
+    #[prost(uint64, tag = "6")]
+    pub min_revision: u64,
+    /// On going on: the life of the stream that was read before. If the stream has another: `object_deleted`.
+    #[prost(uint64, optional, tag = "7")]
+    pub incarnation: ::core::option::Option<u64>,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "8")]
+    pub timeout_ms: u64,
+}
+/// A page of records.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReadRecordsReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// The page, at consecutive offsets.
+    #[prost(message, repeated, tag = "2")]
+    pub records: ::prost::alloc::vec::Vec<Record>,
+    /// The first offset that can be read.
+    #[prost(uint64, tag = "3")]
+    pub first: u64,
+    /// The offset that the next record gets.
+    #[prost(uint64, tag = "4")]
+    pub tail: u64,
+    /// The offset from which reading goes on.
+    #[prost(uint64, tag = "5")]
+    pub next: u64,
+    /// The life of the stream.
+    #[prost(uint64, tag = "6")]
+    pub incarnation: u64,
+    /// In a stale read, how long ago at most the node heard from the leader, in microseconds. Absent: not a stale read.
+    #[prost(uint64, optional, tag = "7")]
+    pub age_us: ::core::option::Option<u64>,
+}
+/// A record of a stream.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Record {
+    /// Its offset.
+    #[prost(uint64, tag = "1")]
+    pub offset: u64,
+    /// What was appended.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub data: ::prost::bytes::Bytes,
+    /// Cluster time of its append, in microseconds.
+    #[prost(uint64, tag = "3")]
+    pub time_us: u64,
+    /// The fencing token that its append carried; absent: none.
+    #[prost(uint64, optional, tag = "4")]
+    pub fence_token: ::core::option::Option<u64>,
+}
+/// Follows a stream.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FollowRequest {
+    /// The namespace.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// The stream.
+    #[prost(string, tag = "2")]
+    pub stream: ::prost::alloc::string::String,
+    /// Where to begin; absent: with the oldest.
+    #[prost(message, optional, tag = "3")]
+    pub from: ::core::option::Option<ReadFrom>,
+    /// On resuming: the life of the stream that was followed before. If the stream has another: `object_deleted`.
+    #[prost(uint64, optional, tag = "4")]
+    pub incarnation: ::core::option::Option<u64>,
+    /// Not before the node has applied this revision; if that takes too long: `behind`. 0: no such wish.
+    #[prost(uint64, tag = "5")]
+    pub min_revision: u64,
+}
+/// One message of following: first `started`, then records.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FollowEvent {
+    #[prost(oneof = "follow_event::Event", tags = "1, 2")]
+    pub event: ::core::option::Option<follow_event::Event>,
+}
+/// Nested message and enum types in `FollowEvent`.
+pub mod follow_event {
+    /// Following has begun.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Started {
+        /// The offset of the first record that will come.
+        #[prost(uint64, tag = "1")]
+        pub next: u64,
+        /// The life of the stream, to be sent on resuming.
+        #[prost(uint64, tag = "2")]
+        pub incarnation: u64,
+    }
+    /// Some records.
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Records {
+        /// In order.
+        #[prost(message, repeated, tag = "1")]
+        pub records: ::prost::alloc::vec::Vec<super::Record>,
+    }
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Event {
+        /// It has begun.
+        #[prost(message, tag = "1")]
+        Started(Started),
+        /// Records in order, at consecutive offsets.
+        #[prost(message, tag = "2")]
+        Records(Records),
+    }
+}
+/// Removes old records.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrimStreamRequest {
+    /// The namespace.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// The stream.
+    #[prost(string, tag = "2")]
+    pub stream: ::prost::alloc::string::String,
+    /// The records before this offset go; one above the tail means all of them.
+    #[prost(uint64, tag = "3")]
+    pub before: u64,
+    /// The identity of this request; absent: it runs once per attempt.
+    #[prost(message, optional, tag = "4")]
+    pub request: ::core::option::Option<RequestId>,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "5")]
+    pub timeout_ms: u64,
+}
+/// Old records are gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrimStreamReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// Whether the result was remembered from an earlier attempt.
+    #[prost(bool, tag = "2")]
+    pub repeated: bool,
+    /// The first offset that can be read from now on.
+    #[prost(uint64, tag = "3")]
+    pub first: u64,
+}
+/// Generated client implementations.
+pub mod streams_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Append-only records. An append is one atomic step: all its records or none, with offsets that follow each other.
+    #[derive(Debug, Clone)]
+    pub struct StreamsClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> StreamsClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> StreamsClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            StreamsClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Creates a stream. One that exists with the same settings is returned; with others it is refused.
+        pub async fn create(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CreateStreamReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tenure.v1.Streams/Create");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Streams", "Create"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads the streams of a namespace.
+        pub async fn list(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListStreamsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListStreamsReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tenure.v1.Streams/List");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Streams", "List"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads one stream. Without such a stream: `not_found`.
+        pub async fn get(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetStreamRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetStreamReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tenure.v1.Streams/Get");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Streams", "Get"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Deletes a stream with its records; whoever follows it is told `object_deleted`. Without such a stream: `not_found`.
+        pub async fn delete(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeleteStreamReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tenure.v1.Streams/Delete");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Streams", "Delete"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Appends records, all or none.
+        pub async fn append(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AppendRequest>,
+        ) -> std::result::Result<tonic::Response<super::AppendReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tenure.v1.Streams/Append");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Streams", "Append"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads a page of records.
+        pub async fn read(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadRecordsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReadRecordsReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tenure.v1.Streams/Read");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Streams", "Read"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Follows a stream from an offset on, records already there first. It ends only with an error: `object_deleted`,
+        /// `compacted`, or one that says why this node cannot go on, after which another may.
+        pub async fn follow(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FollowRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::FollowEvent>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tenure.v1.Streams/Follow");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Streams", "Follow"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Removes the records before an offset. Message ids are remembered all the same.
+        pub async fn trim(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TrimStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::TrimStreamReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tenure.v1.Streams/Trim");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tenure.v1.Streams", "Trim"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod streams_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with StreamsServer.
+    #[async_trait]
+    pub trait Streams: std::marker::Send + std::marker::Sync + 'static {
+        /// Creates a stream. One that exists with the same settings is returned; with others it is refused.
+        async fn create(
+            &self,
+            request: tonic::Request<super::CreateStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CreateStreamReply>,
+            tonic::Status,
+        >;
+        /// Reads the streams of a namespace.
+        async fn list(
+            &self,
+            request: tonic::Request<super::ListStreamsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListStreamsReply>,
+            tonic::Status,
+        >;
+        /// Reads one stream. Without such a stream: `not_found`.
+        async fn get(
+            &self,
+            request: tonic::Request<super::GetStreamRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetStreamReply>, tonic::Status>;
+        /// Deletes a stream with its records; whoever follows it is told `object_deleted`. Without such a stream: `not_found`.
+        async fn delete(
+            &self,
+            request: tonic::Request<super::DeleteStreamRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeleteStreamReply>,
+            tonic::Status,
+        >;
+        /// Appends records, all or none.
+        async fn append(
+            &self,
+            request: tonic::Request<super::AppendRequest>,
+        ) -> std::result::Result<tonic::Response<super::AppendReply>, tonic::Status>;
+        /// Reads a page of records.
+        async fn read(
+            &self,
+            request: tonic::Request<super::ReadRecordsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReadRecordsReply>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the Follow method.
+        type FollowStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::FollowEvent, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Follows a stream from an offset on, records already there first. It ends only with an error: `object_deleted`,
+        /// `compacted`, or one that says why this node cannot go on, after which another may.
+        async fn follow(
+            &self,
+            request: tonic::Request<super::FollowRequest>,
+        ) -> std::result::Result<tonic::Response<Self::FollowStream>, tonic::Status>;
+        /// Removes the records before an offset. Message ids are remembered all the same.
+        async fn trim(
+            &self,
+            request: tonic::Request<super::TrimStreamRequest>,
+        ) -> std::result::Result<tonic::Response<super::TrimStreamReply>, tonic::Status>;
+    }
+    /// Append-only records. An append is one atomic step: all its records or none, with offsets that follow each other.
+    #[derive(Debug)]
+    pub struct StreamsServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> StreamsServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for StreamsServer<T>
+    where
+        T: Streams,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/tenure.v1.Streams/Create" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateSvc<T: Streams>(pub Arc<T>);
+                    impl<
+                        T: Streams,
+                    > tonic::server::UnaryService<super::CreateStreamRequest>
+                    for CreateSvc<T> {
+                        type Response = super::CreateStreamReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CreateStreamRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Streams>::create(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Streams/List" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListSvc<T: Streams>(pub Arc<T>);
+                    impl<
+                        T: Streams,
+                    > tonic::server::UnaryService<super::ListStreamsRequest>
+                    for ListSvc<T> {
+                        type Response = super::ListStreamsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListStreamsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Streams>::list(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Streams/Get" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetSvc<T: Streams>(pub Arc<T>);
+                    impl<T: Streams> tonic::server::UnaryService<super::GetStreamRequest>
+                    for GetSvc<T> {
+                        type Response = super::GetStreamReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetStreamRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Streams>::get(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Streams/Delete" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteSvc<T: Streams>(pub Arc<T>);
+                    impl<
+                        T: Streams,
+                    > tonic::server::UnaryService<super::DeleteStreamRequest>
+                    for DeleteSvc<T> {
+                        type Response = super::DeleteStreamReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeleteStreamRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Streams>::delete(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Streams/Append" => {
+                    #[allow(non_camel_case_types)]
+                    struct AppendSvc<T: Streams>(pub Arc<T>);
+                    impl<T: Streams> tonic::server::UnaryService<super::AppendRequest>
+                    for AppendSvc<T> {
+                        type Response = super::AppendReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AppendRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Streams>::append(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AppendSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Streams/Read" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadSvc<T: Streams>(pub Arc<T>);
+                    impl<
+                        T: Streams,
+                    > tonic::server::UnaryService<super::ReadRecordsRequest>
+                    for ReadSvc<T> {
+                        type Response = super::ReadRecordsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadRecordsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Streams>::read(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Streams/Follow" => {
+                    #[allow(non_camel_case_types)]
+                    struct FollowSvc<T: Streams>(pub Arc<T>);
+                    impl<
+                        T: Streams,
+                    > tonic::server::ServerStreamingService<super::FollowRequest>
+                    for FollowSvc<T> {
+                        type Response = super::FollowEvent;
+                        type ResponseStream = T::FollowStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FollowRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Streams>::follow(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FollowSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Streams/Trim" => {
+                    #[allow(non_camel_case_types)]
+                    struct TrimSvc<T: Streams>(pub Arc<T>);
+                    impl<
+                        T: Streams,
+                    > tonic::server::UnaryService<super::TrimStreamRequest>
+                    for TrimSvc<T> {
+                        type Response = super::TrimStreamReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TrimStreamRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Streams>::trim(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TrimSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for StreamsServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "tenure.v1.Streams";
+    impl<T> tonic::server::NamedService for StreamsServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// A transaction: at most 128 guards and operations together, and 2 MiB of keys, values, records and message ids.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TxnRequest {
+    /// The namespace of everything in it.
+    #[prost(message, optional, tag = "1")]
+    pub scope: ::core::option::Option<Scope>,
+    /// What must hold for `then` to run; none: it runs.
+    #[prost(message, repeated, tag = "2")]
+    pub guards: ::prost::alloc::vec::Vec<TxnGuard>,
+    /// What is done if all guards hold, in order: each operation sees those before it. In one branch a key is written at
+    /// most once and a stream appended to at most once; else `invalid`.
+    #[prost(message, repeated, tag = "3")]
+    pub then: ::prost::alloc::vec::Vec<TxnOperation>,
+    /// What is done if one does not hold.
+    #[prost(message, repeated, tag = "4")]
+    pub otherwise: ::prost::alloc::vec::Vec<TxnOperation>,
+    /// The identity of this request; absent: it runs once per attempt.
+    #[prost(message, optional, tag = "5")]
+    pub request: ::core::option::Option<RequestId>,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "6")]
+    pub timeout_ms: u64,
+}
+/// A guard of a transaction. Without a kind set it is `invalid`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TxnGuard {
+    #[prost(oneof = "txn_guard::Kind", tags = "1, 2, 3, 4")]
+    pub kind: ::core::option::Option<txn_guard::Kind>,
+}
+/// Nested message and enum types in `TxnGuard`.
+pub mod txn_guard {
+    /// A key of a cache fulfils a condition.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct KeyGuard {
+        /// The cache.
+        #[prost(string, tag = "1")]
+        pub cache: ::prost::alloc::string::String,
+        /// The key.
+        #[prost(bytes = "bytes", tag = "2")]
+        pub key: ::prost::bytes::Bytes,
+        /// What must hold. Absent: `invalid`.
+        #[prost(message, optional, tag = "3")]
+        pub guard: ::core::option::Option<super::Guard>,
+    }
+    /// A counter lies within bounds. A key that does not exist counts as 0; one that is no counter is `wrong_type`.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct CounterGuard {
+        /// The cache.
+        #[prost(string, tag = "1")]
+        pub cache: ::prost::alloc::string::String,
+        /// The key.
+        #[prost(bytes = "bytes", tag = "2")]
+        pub key: ::prost::bytes::Bytes,
+        /// At least this; absent: whatever.
+        #[prost(sint64, optional, tag = "3")]
+        pub min: ::core::option::Option<i64>,
+        /// At most this; absent: whatever.
+        #[prost(sint64, optional, tag = "4")]
+        pub max: ::core::option::Option<i64>,
+    }
+    /// The next record of a stream would get this offset.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct StreamTailGuard {
+        /// The stream.
+        #[prost(string, tag = "1")]
+        pub stream: ::prost::alloc::string::String,
+        /// The offset.
+        #[prost(uint64, tag = "2")]
+        pub tail: u64,
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Kind {
+        /// Of a key.
+        #[prost(message, tag = "1")]
+        Key(::prost::alloc::boxed::Box<KeyGuard>),
+        /// Of a counter.
+        #[prost(message, tag = "2")]
+        Counter(::prost::alloc::boxed::Box<CounterGuard>),
+        /// Of a stream's tail.
+        #[prost(message, tag = "3")]
+        StreamTail(::prost::alloc::boxed::Box<StreamTailGuard>),
+        /// A session is alive: the session, by its id.
+        #[prost(uint64, tag = "4")]
+        SessionAlive(u64),
+    }
+}
+/// An operation of a transaction. Without a kind set it is `invalid`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TxnOperation {
+    #[prost(oneof = "txn_operation::Kind", tags = "1, 2, 3, 4, 5")]
+    pub kind: ::core::option::Option<txn_operation::Kind>,
+}
+/// Nested message and enum types in `TxnOperation`.
+pub mod txn_operation {
+    /// Writes a key.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Put {
+        /// The cache.
+        #[prost(string, tag = "1")]
+        pub cache: ::prost::alloc::string::String,
+        /// The key.
+        #[prost(bytes = "bytes", tag = "2")]
+        pub key: ::prost::bytes::Bytes,
+        /// Its new value.
+        #[prost(bytes = "bytes", tag = "3")]
+        pub value: ::prost::bytes::Bytes,
+        /// Its own TTL in milliseconds; absent: none.
+        #[prost(uint64, optional, tag = "4")]
+        pub ttl_ms: ::core::option::Option<u64>,
+        /// The session that owns the key from now on; absent: nobody.
+        #[prost(message, optional, tag = "5")]
+        pub owner: ::core::option::Option<super::SessionRef>,
+    }
+    /// Deletes a key.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Delete {
+        /// The cache.
+        #[prost(string, tag = "1")]
+        pub cache: ::prost::alloc::string::String,
+        /// The key.
+        #[prost(bytes = "bytes", tag = "2")]
+        pub key: ::prost::bytes::Bytes,
+    }
+    /// Adds to a counter.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Add {
+        /// The cache.
+        #[prost(string, tag = "1")]
+        pub cache: ::prost::alloc::string::String,
+        /// The key.
+        #[prost(bytes = "bytes", tag = "2")]
+        pub key: ::prost::bytes::Bytes,
+        /// What is added.
+        #[prost(sint64, tag = "3")]
+        pub delta: i64,
+        /// The TTL in milliseconds with which the counter is created if it does not exist; absent: none.
+        #[prost(uint64, optional, tag = "4")]
+        pub ttl_ms: ::core::option::Option<u64>,
+    }
+    /// Appends to a stream.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct AppendTo {
+        /// The stream.
+        #[prost(string, tag = "1")]
+        pub stream: ::prost::alloc::string::String,
+        /// What is appended, and what must hold. A `stale_token` or `wrong_tail` refuses the whole transaction.
+        #[prost(message, optional, tag = "2")]
+        pub append: ::core::option::Option<super::Append>,
+    }
+    /// Reads a key.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Get {
+        /// The cache.
+        #[prost(string, tag = "1")]
+        pub cache: ::prost::alloc::string::String,
+        /// The key.
+        #[prost(bytes = "bytes", tag = "2")]
+        pub key: ::prost::bytes::Bytes,
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Kind {
+        /// Writes a key.
+        #[prost(message, tag = "1")]
+        Put(::prost::alloc::boxed::Box<Put>),
+        /// Deletes a key.
+        #[prost(message, tag = "2")]
+        Delete(::prost::alloc::boxed::Box<Delete>),
+        /// Adds to a counter.
+        #[prost(message, tag = "3")]
+        Add(::prost::alloc::boxed::Box<Add>),
+        /// Appends to a stream.
+        #[prost(message, tag = "4")]
+        Append(::prost::alloc::boxed::Box<AppendTo>),
+        /// Reads a key.
+        #[prost(message, tag = "5")]
+        Get(::prost::alloc::boxed::Box<Get>),
+    }
+}
+/// The answer to a transaction.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TxnReply {
+    /// Where the answer comes from.
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    /// Whether the verdict was remembered from an earlier attempt.
+    #[prost(bool, tag = "2")]
+    pub repeated: bool,
+    #[prost(oneof = "txn_reply::Verdict", tags = "3, 4")]
+    pub verdict: ::core::option::Option<txn_reply::Verdict>,
+}
+/// Nested message and enum types in `TxnReply`.
+pub mod txn_reply {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Verdict {
+        /// One branch was run.
+        #[prost(message, tag = "3")]
+        Done(super::TxnDone),
+        /// An operation was refused: nothing changed.
+        #[prost(message, tag = "4")]
+        Refused(super::Refusal),
+    }
+}
+/// One branch of a transaction was run.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TxnDone {
+    /// Whether it was `then`.
+    #[prost(bool, tag = "1")]
+    pub applied: bool,
+    /// If not: the place of the first guard that did not hold, from 0.
+    #[prost(uint32, optional, tag = "2")]
+    pub failed_guard: ::core::option::Option<u32>,
+    /// The revision that all its changes share; absent: nothing changed.
+    #[prost(uint64, optional, tag = "3")]
+    pub revision: ::core::option::Option<u64>,
+    /// One for each operation of the branch, in order.
+    #[prost(message, repeated, tag = "4")]
+    pub results: ::prost::alloc::vec::Vec<TxnResult>,
+}
+/// What one operation did.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TxnResult {
+    #[prost(oneof = "txn_result::Kind", tags = "1, 2, 3, 4, 5")]
+    pub kind: ::core::option::Option<txn_result::Kind>,
+}
+/// Nested message and enum types in `TxnResult`.
+pub mod txn_result {
+    /// A key was read.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct GetDone {
+        /// The key; absent: there is none. Without the time that remains.
+        #[prost(message, optional, tag = "1")]
+        pub key: ::core::option::Option<super::KeyValue>,
+    }
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Kind {
+        /// A key was written.
+        #[prost(message, tag = "1")]
+        Put(super::PutDone),
+        /// A key is not there.
+        #[prost(message, tag = "2")]
+        Deleted(super::DeleteDone),
+        /// A counter was changed.
+        #[prost(message, tag = "3")]
+        Added(super::AddDone),
+        /// Records are in a stream.
+        #[prost(message, tag = "4")]
+        Appended(super::AppendDone),
+        /// A key was read.
+        #[prost(message, tag = "5")]
+        Got(GetDone),
+    }
+}
+/// Generated client implementations.
+pub mod transactions_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// One atomic step over everything in a group.
+    #[derive(Debug, Clone)]
+    pub struct TransactionsClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> TransactionsClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> TransactionsClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            TransactionsClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Runs one branch of a transaction: `then` if all its guards hold, else `otherwise`. All of the branch is done, or
+        /// nothing.
+        pub async fn execute(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TxnRequest>,
+        ) -> std::result::Result<tonic::Response<super::TxnReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.Transactions/Execute",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.Transactions", "Execute"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod transactions_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with TransactionsServer.
+    #[async_trait]
+    pub trait Transactions: std::marker::Send + std::marker::Sync + 'static {
+        /// Runs one branch of a transaction: `then` if all its guards hold, else `otherwise`. All of the branch is done, or
+        /// nothing.
+        async fn execute(
+            &self,
+            request: tonic::Request<super::TxnRequest>,
+        ) -> std::result::Result<tonic::Response<super::TxnReply>, tonic::Status>;
+    }
+    /// One atomic step over everything in a group.
+    #[derive(Debug)]
+    pub struct TransactionsServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> TransactionsServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for TransactionsServer<T>
+    where
+        T: Transactions,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/tenure.v1.Transactions/Execute" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExecuteSvc<T: Transactions>(pub Arc<T>);
+                    impl<T: Transactions> tonic::server::UnaryService<super::TxnRequest>
+                    for ExecuteSvc<T> {
+                        type Response = super::TxnReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TxnRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Transactions>::execute(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExecuteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for TransactionsServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "tenure.v1.Transactions";
+    impl<T> tonic::server::NamedService for TransactionsServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
 /// A request.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ClientFrame {
     /// Chosen by the client, from 1, and not in use: one that is, is `invalid`. It is free again after its answer; for a
-    /// watch, after `watch_ended`.
+    /// watch and for following, after `watch_ended`.
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// How long the node may work on it, in milliseconds from its arrival; 0: what the request itself says, else the
-    /// node's default. The shorter of the two holds. It does not end a watch, only its beginning.
+    /// node's default. The shorter of the two holds. It does not end a watch or following, only its beginning.
     #[prost(uint64, tag = "2")]
     pub timeout_ms: u64,
     /// What is asked. Not set, or not known to the node: `invalid`.
     #[prost(
         oneof = "client_frame::Body",
-        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23"
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34"
     )]
     pub body: ::core::option::Option<client_frame::Body>,
 }
@@ -3898,7 +5947,7 @@ pub mod client_frame {
         /// Cluster.Hello.
         #[prost(message, tag = "13")]
         Hello(super::HelloRequest),
-        /// Ends the watch that has this frame's id.
+        /// Ends the watch or the following that has this frame's id.
         #[prost(message, tag = "14")]
         Cancel(super::Cancel),
         /// Sessions.Get.
@@ -3928,6 +5977,39 @@ pub mod client_frame {
         /// Cluster.ListTenants.
         #[prost(message, tag = "23")]
         ListTenants(super::ListTenantsRequest),
+        /// Keys.Add.
+        #[prost(message, tag = "24")]
+        Add(super::AddRequest),
+        /// Keys.DeletePrefix.
+        #[prost(message, tag = "25")]
+        DeletePrefix(super::DeletePrefixRequest),
+        /// Transactions.Execute.
+        #[prost(message, tag = "26")]
+        Txn(super::TxnRequest),
+        /// Streams.Create.
+        #[prost(message, tag = "27")]
+        CreateStream(super::CreateStreamRequest),
+        /// Streams.List.
+        #[prost(message, tag = "28")]
+        ListStreams(super::ListStreamsRequest),
+        /// Streams.Get.
+        #[prost(message, tag = "29")]
+        GetStream(super::GetStreamRequest),
+        /// Streams.Delete.
+        #[prost(message, tag = "30")]
+        DeleteStream(super::DeleteStreamRequest),
+        /// Streams.Append.
+        #[prost(message, tag = "31")]
+        Append(super::AppendRequest),
+        /// Streams.Read.
+        #[prost(message, tag = "32")]
+        ReadRecords(super::ReadRecordsRequest),
+        /// Streams.Follow.
+        #[prost(message, tag = "33")]
+        Follow(super::FollowRequest),
+        /// Streams.Trim.
+        #[prost(message, tag = "34")]
+        TrimStream(super::TrimStreamRequest),
     }
 }
 /// Ends a watch, which is answered with `watch_ended`. A request goes on all the same, and its answer comes. For an id that
@@ -3943,7 +6025,7 @@ pub struct ServerFrame {
     /// The answer. A client treats a body that it does not know as `internal` for that id.
     #[prost(
         oneof = "server_frame::Body",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36"
     )]
     pub body: ::core::option::Option<server_frame::Body>,
 }
@@ -3988,7 +6070,7 @@ pub mod server_frame {
         /// To `hello`.
         #[prost(message, tag = "13")]
         Hello(super::HelloReply),
-        /// The end of a watch, once.
+        /// The end of a watch or of following, once.
         #[prost(message, tag = "14")]
         WatchEnded(super::WatchEnd),
         /// To `get_session`.
@@ -4024,6 +6106,39 @@ pub mod server_frame {
         /// With id 0: who leads a group has changed, or is known now.
         #[prost(message, tag = "25")]
         Leader(super::LeaderHint),
+        /// To `add`.
+        #[prost(message, tag = "26")]
+        Add(super::AddReply),
+        /// To `delete_prefix`.
+        #[prost(message, tag = "27")]
+        DeletePrefix(super::DeletePrefixReply),
+        /// To `txn`.
+        #[prost(message, tag = "28")]
+        Txn(super::TxnReply),
+        /// To `create_stream`.
+        #[prost(message, tag = "29")]
+        CreateStream(super::CreateStreamReply),
+        /// To `list_streams`.
+        #[prost(message, tag = "30")]
+        ListStreams(super::ListStreamsReply),
+        /// To `get_stream`.
+        #[prost(message, tag = "31")]
+        GetStream(super::GetStreamReply),
+        /// To `delete_stream`.
+        #[prost(message, tag = "32")]
+        DeleteStream(super::DeleteStreamReply),
+        /// To `append`.
+        #[prost(message, tag = "33")]
+        Append(super::AppendReply),
+        /// To `read_records`.
+        #[prost(message, tag = "34")]
+        ReadRecords(super::ReadRecordsReply),
+        /// To `follow`, any number of times.
+        #[prost(message, tag = "35")]
+        FollowEvent(super::FollowEvent),
+        /// To `trim_stream`.
+        #[prost(message, tag = "36")]
+        TrimStream(super::TrimStreamReply),
     }
 }
 /// The end of a watch. Nothing of this id follows.

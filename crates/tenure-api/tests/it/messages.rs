@@ -10,6 +10,8 @@ use tenure_api::v1::{change, delete_done, delete_reply, kept_alive, put_reply, w
 
 use crate::fixtures;
 
+mod objects;
+
 /// One message: its bytes of today, and a check that other bytes mean the same.
 struct Meaning {
     encoded: Vec<u8>,
@@ -128,6 +130,8 @@ fn meanings() -> Vec<(&'static str, Meaning)> {
     let mut all = requests();
     all.extend(answers());
     all.extend(watching());
+    all.extend(objects::requests());
+    all.extend(objects::answers());
     all
 }
 
@@ -234,6 +238,7 @@ fn answers() -> Vec<(&'static str, Meaning)> {
         code: "exists_otherwise".into(),
         detail: Some(refusal::Detail::ExistsOtherwise(refusal::ExistsOtherwise {
             cache: Some(cache()),
+            stream: None,
         })),
     };
     let kept = |session, result| v1::KeptAlive {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use tenure_client::Consistency;
+
 /// The commands of `tenure cache`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
@@ -37,7 +39,7 @@ pub(crate) enum CacheCommand {
         #[arg(long)]
         with_meta: bool,
     },
-    /// Delete a key; deleting what is not there is done, too
+    /// Delete a key, or every key with a prefix; deleting what is not there is done, too
     Delete(Delete),
     /// List the keys of a cache in order of their bytes
     LsKeys(LsKeys),
@@ -60,7 +62,7 @@ pub(crate) struct Target {
 pub(crate) struct Create {
     /// The cache: 1 to 128 of a-z A-Z 0-9 . _ -
     pub(crate) name: String,
-    /// How many groups its keys are spread over
+    /// How many groups its keys are spread over; this version knows 1 only
     #[arg(long, value_name = "N")]
     pub(crate) shards: Option<u32>,
     /// How many copies are wished for; with fewer nodes there are fewer
@@ -78,6 +80,15 @@ pub(crate) enum ConsistencyLevel {
     Quorum,
     // Acknowledged once the leader has it.
     Leader,
+}
+
+impl From<ConsistencyLevel> for Consistency {
+    fn from(level: ConsistencyLevel) -> Consistency {
+        match level {
+            ConsistencyLevel::Quorum => Consistency::Quorum,
+            ConsistencyLevel::Leader => Consistency::Leader,
+        }
+    }
 }
 
 /// The arguments of `tenure cache put`.
@@ -117,6 +128,9 @@ pub(crate) struct Condition {
     /// Only if it has this value
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) if_value: Option<OsString>,
+    /// Only if it is still held under this token, the `created` of its claim
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) if_created: Option<u64>,
 }
 
 /// The arguments of `tenure cache touch`.
@@ -128,8 +142,11 @@ pub(crate) struct Touch {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) ttl_ms: u64,
     /// Only if its last write had this version
-    #[arg(long, value_name = "V")]
+    #[arg(long, value_name = "V", conflicts_with = "if_created")]
     pub(crate) if_version: Option<u64>,
+    /// Only if it is still held under this token, the `created` of its claim
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) if_created: Option<u64>,
 }
 
 /// The arguments of `tenure cache delete`.
@@ -141,13 +158,21 @@ pub(crate) struct Delete {
     #[arg(allow_negative_numbers = true, required_unless_present = "prefix")]
     pub(crate) key: Option<OsString>,
     /// Only if its last write had this version
-    #[arg(long, value_name = "V")]
+    #[arg(long, value_name = "V", conflicts_with = "if_created")]
     pub(crate) if_version: Option<u64>,
-    /// Delete every key that begins with this; not in this version
-    #[arg(long, value_name = "P", hide = true, conflicts_with_all = ["key", "if_version"])]
+    /// Only if it is still held under this token, the `created` of its claim
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) if_created: Option<u64>,
+    /// Delete every key that begins with this, some thousands in one step; an empty one means all
+    #[arg(
+        long,
+        value_name = "P",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["key", "if_version", "if_created"]
+    )]
     pub(crate) prefix: Option<OsString>,
     /// Yes, delete all of them
-    #[arg(long, hide = true)]
+    #[arg(long)]
     pub(crate) yes: bool,
 }
 
@@ -175,7 +200,7 @@ pub(crate) struct Watch {
     /// Only keys that begin with this
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
     pub(crate) prefix: Option<OsString>,
-    /// Begin with the changes of this revision
+    /// Begin with the changes of this revision; one that is still to come is waited for in silence
     #[arg(long, value_name = "REV", conflicts_with = "with_state")]
     pub(crate) from: Option<u64>,
     /// Print what is there first

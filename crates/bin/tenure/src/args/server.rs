@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 /// The arguments of `tenure dev`.
 #[derive(Args, Debug)]
@@ -39,4 +39,31 @@ pub(crate) struct Start {
     /// Listen beyond loopback although nothing there is authenticated or encrypted
     #[arg(long)]
     pub(crate) insecure: bool,
+}
+
+/// The arguments of `tenure inspect`.
+#[derive(Args, Debug)]
+pub(crate) struct Inspect {
+    /// The data folder of a node that does not run
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+}
+
+/// What `tenure demo` starts as processes of their own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DemoPart {
+    /// A resource that takes writes over TCP and refuses tokens lower than the highest it has seen
+    Resource,
+    /// A writer that claims a key, writes to the resource, and writes once more when it is told to
+    Writer {
+        /// The node
+        #[arg(long)]
+        node: String,
+        /// The resource
+        #[arg(long)]
+        resource: String,
+        /// How long its session lives
+        #[arg(long)]
+        ttl_ms: u64,
+    },
 }

@@ -2,6 +2,7 @@
 //!
 //! A session's secret is taken as text and read by the command, so that no message about wrong arguments repeats it.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -26,6 +27,15 @@ pub(crate) enum SessionCommand {
         #[arg(value_name = "ID:SECRET", env = "TENURE_SESSION", hide_env_values = true)]
         session: String,
     },
+    /// Renew a session while a command runs, and exit as that does; stop the command if the session is lost, with exit 4
+    Keep {
+        /// The session with its secret
+        #[arg(value_name = "ID:SECRET", env = "TENURE_SESSION", hide_env_values = true)]
+        session: String,
+        /// The command with its arguments, behind --
+        #[arg(value_name = "COMMAND", last = true, required = true)]
+        command: Vec<OsString>,
+    },
     /// End a session and remove what it owns
     Close {
         /// The session with its secret, or its id alone with --force
@@ -40,10 +50,14 @@ pub(crate) enum SessionCommand {
     },
     /// Show a session and what it owns
     Show {
-        /// The session
-        #[arg(value_name = "ID")]
+        /// The session by its id; what stands behind a colon is not looked at
+        #[arg(value_name = "ID", env = "TENURE_SESSION", hide_env_values = true)]
         id: String,
     },
-    /// List the sessions of the namespace
-    Ls,
+    /// List the sessions of the namespace that are open
+    Ls {
+        /// Those too that have ended and are still remembered
+        #[arg(long)]
+        all: bool,
+    },
 }

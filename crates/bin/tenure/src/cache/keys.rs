@@ -1,6 +1,5 @@
 //! Keys of a cache: write, renew, read, delete and list them.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -15,6 +14,7 @@ use tenure_client::{Client, Entry, Guard, Verdict};
 use crate::args::cache::{Condition, Delete, LsKeys, Put, Target, Touch};
 use crate::duration::whole_ms;
 use crate::exit::Failure;
+use crate::input;
 use crate::output::{Answer, Blob, Decimal, Output, escaped};
 use crate::session;
 
@@ -57,7 +57,7 @@ pub(super) async fn put(arguments: Put, client: &Client, output: &mut Output) ->
         }
         (None, None) => {
             let unreadable = |error| Failure::failed(format!("cannot read standard input: {error}"), "give it a value");
-            whole_value(io::stdin().lock()).map_err(unreadable)?
+            whole_value(input::open("a value")?).map_err(unreadable)?
         }
     };
     let cache = client.cache(arguments.target.cache);
@@ -73,7 +73,7 @@ pub(super) async fn put(arguments: Put, client: &Client, output: &mut Output) ->
     }
     match put.await? {
         Verdict::Done(done) => output.answer(&Written::new(done.version, done.created, done.remaining)),
-        Verdict::Refused(refusal) => Err(Failure::Refused(refusal)),
+        Verdict::Refused(refusal) => Err(refusal.into()),
     }
 }
 
@@ -90,14 +90,18 @@ fn guard(condition: Condition) -> Option<Guard> {
         if_present,
         if_version,
         if_value,
+        if_created,
     } = condition;
-    match (if_version, if_value) {
-        (Some(version), _) => Some(Guard::Version(version)),
-        (None, Some(value)) => Some(Guard::Value(Bytes::from(value.into_vec()))),
-        (None, None) if if_absent => Some(Guard::Absent),
-        (None, None) if if_present => Some(Guard::Present),
-        (None, None) => None,
+    match if_value {
+        Some(value) => Some(Guard::Value(Bytes::from(value.into_vec()))),
+        None if if_absent => Some(Guard::Absent),
+        None if if_present => Some(Guard::Present),
+        None => guard_of_numbers(if_version, if_created),
     }
+}
+
+fn guard_of_numbers(if_version: Option<u64>, if_created: Option<u64>) -> Option<Guard> {
+    if_version.map(Guard::Version).or(if_created.map(Guard::Created))
 }
 
 /// `cache touch`.
@@ -106,12 +110,12 @@ pub(super) async fn touch(arguments: Touch, client: &Client, output: &mut Output
     let mut touch = client
         .cache(cache)
         .touch(key.as_bytes(), Duration::from_millis(arguments.ttl_ms));
-    if let Some(version) = arguments.if_version {
-        touch = touch.if_version(version);
+    if let Some(guard) = guard_of_numbers(arguments.if_version, arguments.if_created) {
+        touch = touch.guard(guard);
     }
     match touch.await? {
         Verdict::Done(done) => output.answer(&Written::new(done.version, done.created, done.remaining)),
-        Verdict::Refused(refusal) => Err(Failure::Refused(refusal)),
+        Verdict::Refused(refusal) => Err(refusal.into()),
     }
 }
 
@@ -145,9 +149,12 @@ impl Found {
 }
 
 impl Answer for Found {
+    /// The value as it is; where more stands behind it, escaped as in listings, so that the columns stay what they are.
     fn text(&self, line: &mut Vec<u8>) {
-        line.extend_from_slice(&self.value.bytes);
-        if self.with_meta {
+        if !self.with_meta {
+            line.extend_from_slice(&self.value.bytes);
+        } else {
+            line.extend(escaped(&self.value.bytes).into_bytes());
             let ttl_ms = self.ttl_ms.map_or_else(|| "-".to_owned(), |ttl_ms| ttl_ms.to_string());
             line.extend(format!("\t{}\t{}\t{ttl_ms}", self.version.0, self.created.0).into_bytes());
         }
@@ -178,24 +185,45 @@ struct Deleted {
 
 impl Answer for Deleted {
     fn text(&self, line: &mut Vec<u8>) {
-        line.extend_from_slice(if self.deleted { b"deleted" } else { b"not set" });
+        line.extend_from_slice(if self.deleted { b"deleted" } else { b"no such key" });
+    }
+}
+
+/// `cache delete --prefix`.
+#[derive(Serialize)]
+struct PrefixDeleted {
+    applied: bool,
+    removed: u64,
+}
+
+impl Answer for PrefixDeleted {
+    fn text(&self, line: &mut Vec<u8>) {
+        line.extend(format!("deleted {}", self.removed).into_bytes());
     }
 }
 
 /// `cache delete`.
 pub(super) async fn delete(arguments: Delete, client: &Client, output: &mut Output) -> Result<(), Failure> {
-    let key: OsString = match (arguments.key, arguments.prefix) {
-        (Some(key), None) => key,
-        _ => {
-            return Err(Failure::settings(
-                "deleting by prefix is not in this version",
-                "delete the keys of `tenure cache ls-keys CACHE --prefix P` one by one",
-            ));
+    let cache = client.cache(&arguments.cache);
+    let key = match (arguments.key, arguments.prefix) {
+        (Some(key), _) => key,
+        (None, prefix) => {
+            let prefix = prefix.unwrap_or_default();
+            if !arguments.yes {
+                let what = format!(
+                    "`cache delete {} --prefix {}` deletes every such key",
+                    arguments.cache,
+                    escaped(prefix.as_bytes())
+                );
+                return Err(Failure::unconfirmed(what));
+            }
+            let removed = cache.delete_prefix(prefix.as_bytes()).await?;
+            return output.answer(&PrefixDeleted { applied: true, removed });
         }
     };
-    let mut delete = client.cache(arguments.cache).delete(key.as_bytes());
-    if let Some(version) = arguments.if_version {
-        delete = delete.if_version(version);
+    let mut delete = cache.delete(key.as_bytes());
+    if let Some(guard) = guard_of_numbers(arguments.if_version, arguments.if_created) {
+        delete = delete.guard(guard);
     }
     match delete.await? {
         Verdict::Done(done) => output.answer(&Deleted {
@@ -204,7 +232,7 @@ pub(super) async fn delete(arguments: Delete, client: &Client, output: &mut Outp
             revision: done.removed.map(|removed| Decimal(removed.revision)),
             version: done.removed.map(|removed| Decimal(removed.version)),
         }),
-        Verdict::Refused(refusal) => Err(Failure::Refused(refusal)),
+        Verdict::Refused(refusal) => Err(refusal.into()),
     }
 }
 

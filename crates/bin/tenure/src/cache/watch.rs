@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
 
 use tenure_client::{Change, ChangeKind, Client, Entry, WatchItem};
 
@@ -13,6 +12,7 @@ use crate::args::cache::Watch;
 use crate::duration::whole_ms;
 use crate::exit::Failure;
 use crate::output::{Answer, Blob, Decimal, MaybeBlob, Output, escaped};
+use crate::signals;
 
 /// A line of `cache watch`.
 #[derive(Serialize)]
@@ -96,7 +96,7 @@ impl Answer for Line {
 
 /// `cache watch`. It ends after so many lines, or by a signal with status 0.
 pub(super) async fn watch(arguments: Watch, client: &Client, output: &mut Output) -> Result<(), Failure> {
-    end_on_signals()?;
+    signals::end_on_signals()?;
     let mut watch = client.cache(arguments.cache).watch();
     if let Some(key) = arguments.key {
         watch = watch.key(key.as_bytes());
@@ -126,21 +126,6 @@ pub(super) async fn watch(arguments: Watch, client: &Client, output: &mut Output
         if left == 0 {
             return Ok(());
         }
-    }
-    Ok(())
-}
-
-/// Ends the process with status 0 on Ctrl-C and on a polite request to stop. The worker thread does this, since the
-/// command itself may be waiting for whoever reads its output.
-fn end_on_signals() -> Result<(), Failure> {
-    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
-        let mut signals = signal(kind)
-            .map_err(|error| Failure::failed(format!("signals cannot be received: {error}"), "report it"))?;
-        tokio::spawn(async move {
-            if signals.recv().await.is_some() {
-                std::process::exit(0);
-            }
-        });
     }
     Ok(())
 }

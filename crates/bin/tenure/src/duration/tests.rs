@@ -7,7 +7,7 @@ use super::{display, parse};
 #[test]
 fn each_unit_is_read() {
     for (text, milliseconds) in [
-        ("0s", 0),
+        ("1ms", 1),
         ("250ms", 250),
         ("10s", 10_000),
         ("5m", 300_000),
@@ -21,7 +21,7 @@ fn each_unit_is_read() {
 #[test]
 fn anything_else_is_refused() {
     for text in [
-        "", "s", "10", "-1s", "+1s", "1.5s", "10 s", " 10s", "10s ", "10S", "1d", "1h30m", "١s", "10µs",
+        "", "s", "10", "-1s", "+1s", "1.5s", "10 s", " 10s", "10s ", "10S", "1d", "1h30m", "١s", "10µs", "0s", "000ms",
     ] {
         assert!(parse(text).is_err(), "{text:?}");
     }

@@ -5,20 +5,44 @@ use serde::Serialize;
 use tenure_client::{KeyFacts, Refusal};
 
 use crate::cache::CacheSettings;
-use crate::output::{Blob, Decimal, MaybeBlob};
+use crate::output::{Blob, Decimal, MaybeBlob, escaped};
+use crate::stream::Settings;
+
+/// A value that stood in the way is shown in text if it is at most so long.
+const VALUE_SHOWN_BYTES_MAX: usize = 64;
 
 /// What stood in the way, in one line.
 pub(super) fn text(refusal: &Refusal) -> String {
     match refusal {
         Refusal::ConditionFailed { key: None } => "the key does not exist".to_owned(),
+        Refusal::ConditionFailed { key: Some(key) } => key_text(key),
         Refusal::ExistsOtherwise { cache: Some(info) } => CacheSettings::new(info).exists_with(),
+        Refusal::StreamExistsOtherwise { stream } => Settings::new(stream).exists_with(),
+        Refusal::WrongTail { tail } => format!("tail {tail}"),
+        Refusal::StaleToken { current } => format!("token {current} is the writer's now"),
         other => other.to_string(),
     }
 }
 
+/// All that a condition can be about.
+fn key_text(key: &KeyFacts) -> String {
+    let mut text = format!("version {}, token {}", key.version, key.created);
+    if let Some(holder) = key.holder {
+        text.push_str(&format!(", held by s-{holder}"));
+    }
+    if let Some(remaining) = key.remaining {
+        text.push_str(&format!(", {} ms left", remaining.as_millis()));
+    }
+    match &key.value {
+        Some(value) if value.len() <= VALUE_SHOWN_BYTES_MAX => text.push_str(&format!(", value {}", escaped(value))),
+        _ => text.push_str(&format!(", value of {} bytes", key.value_len)),
+    }
+    text
+}
+
 /// A refusal in JSON.
 #[derive(Serialize)]
-pub(super) struct RefusalObject<'a> {
+pub(crate) struct RefusalObject<'a> {
     applied: bool,
     code: &'static str,
     /// What stood in the way, for people.
@@ -27,6 +51,12 @@ pub(super) struct RefusalObject<'a> {
     key: Option<KeyObject<'a>>,
     #[serde(flatten)]
     cache: Option<CacheSettings>,
+    #[serde(flatten)]
+    stream: Option<Settings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tail: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<Decimal>,
 }
 
 /// The key that stood in the way.
@@ -44,19 +74,26 @@ struct KeyObject<'a> {
 }
 
 /// The object of a refusal.
-pub(super) fn object(refusal: &Refusal) -> RefusalObject<'_> {
-    let (key, cache) = match refusal {
-        Refusal::ConditionFailed { key } => (Some(KeyObject::new(key.as_ref())), None),
-        Refusal::ExistsOtherwise { cache } => (None, cache.as_ref().map(CacheSettings::new)),
-        _ => (None, None),
-    };
-    RefusalObject {
+pub(crate) fn object(refusal: &Refusal) -> RefusalObject<'_> {
+    let mut object = RefusalObject {
         applied: false,
         code: refusal.code().name(),
         refused: text(refusal),
-        key,
-        cache,
+        key: None,
+        cache: None,
+        stream: None,
+        tail: None,
+        current: None,
+    };
+    match refusal {
+        Refusal::ConditionFailed { key } => object.key = Some(KeyObject::new(key.as_ref())),
+        Refusal::ExistsOtherwise { cache } => object.cache = cache.as_ref().map(CacheSettings::new),
+        Refusal::StreamExistsOtherwise { stream } => object.stream = Some(Settings::new(stream)),
+        Refusal::WrongTail { tail } => object.tail = Some(Decimal(*tail)),
+        Refusal::StaleToken { current } => object.current = Some(Decimal(*current)),
+        _ => {}
     }
+    object
 }
 
 impl<'a> KeyObject<'a> {

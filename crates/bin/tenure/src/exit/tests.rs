@@ -83,12 +83,15 @@ fn a_watch_that_cannot_go_on_names_the_revision_to_resume_from() {
 
 #[test]
 fn a_refusal_names_what_stood_in_the_way() {
-    let line = |refused: &Refusal| Failure::Refused(refused.clone()).to_string();
+    let line = |refused: &Refusal| Failure::from(refused.clone()).to_string();
     let held = Refusal::ConditionFailed { key: Some(facts()) };
-    assert_eq!(line(&held), "refused: version 17, held by s-9, 812 ms left");
+    assert_eq!(
+        line(&held),
+        "refused: version 17, token 16, held by s-9, 812 ms left, value worker-7"
+    );
     let absent = Refusal::ConditionFailed { key: None };
     assert_eq!(line(&absent), "refused: the key does not exist");
-    assert_eq!(Failure::Refused(absent).status(), 4);
+    assert_eq!(Failure::from(absent).status(), 4);
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn a_refusal_is_an_object_that_says_not_applied() {
     let held = Refusal::ConditionFailed { key: Some(facts()) };
     assert_eq!(
         object(&held),
-        r#"{"applied":false,"code":"condition_failed","refused":"version 17, held by s-9, 812 ms left","exists":true,"version":"17","created":"16","holder":"9","ttl_ms":812,"value":"worker-7"}"#
+        r#"{"applied":false,"code":"condition_failed","refused":"version 17, token 16, held by s-9, 812 ms left, value worker-7","exists":true,"version":"17","created":"16","holder":"9","ttl_ms":812,"value":"worker-7"}"#
     );
     let long = KeyFacts {
         value: None,
@@ -108,12 +111,44 @@ fn a_refusal_is_an_object_that_says_not_applied() {
     };
     assert_eq!(
         object(&Refusal::ConditionFailed { key: Some(long) }),
-        r#"{"applied":false,"code":"condition_failed","refused":"version 17","exists":true,"version":"17","created":"16","holder":null,"ttl_ms":null,"value_len":5000}"#
+        r#"{"applied":false,"code":"condition_failed","refused":"version 17, token 16, value of 5000 bytes","exists":true,"version":"17","created":"16","holder":null,"ttl_ms":null,"value_len":5000}"#
     );
     assert_eq!(
         object(&Refusal::ConditionFailed { key: None }),
         r#"{"applied":false,"code":"condition_failed","refused":"the key does not exist","exists":false,"version":null,"created":null,"holder":null,"ttl_ms":null}"#
     );
+}
+
+#[test]
+fn a_lost_answer_says_what_may_have_happened_and_what_to_do() {
+    let lost = |outcome| {
+        Failure::from(Error::NoAnswer {
+            why: "the time given is over".to_owned(),
+            outcome,
+        })
+    };
+    let unknown = lost(Outcome::Unknown);
+    assert_eq!(unknown.status(), 6);
+    let text = unknown.to_string();
+    assert!(
+        text.starts_with("no answer came in time, and it may or may not have been done ("),
+        "{text}"
+    );
+    assert!(text.contains("look at the data before you ask again"), "{text}");
+    let not_applied = lost(Outcome::NotApplied);
+    assert_eq!(not_applied.status(), 3);
+    assert!(
+        not_applied.to_string().contains("and nothing was done"),
+        "{not_applied}"
+    );
+}
+
+#[test]
+fn a_setting_of_a_later_version_is_to_be_left_out() {
+    let failure = of_server(WireError::invalid("shards", "not in this version"));
+    assert_eq!(failure.to_string(), "shards: not in this version: leave it out");
+    let failure = of_server(WireError::invalid("name", "1 to 128 characters"));
+    assert_eq!(failure.to_string(), "name: 1 to 128 characters: correct it");
 }
 
 #[test]

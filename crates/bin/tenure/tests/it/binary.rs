@@ -89,6 +89,15 @@ pub(crate) fn wait_for_end(child: &mut Child) -> ExitStatus {
     }
 }
 
+/// Waits until this holds.
+pub(crate) fn wait_until(holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "it did not come in {LIMIT:?}");
+        thread::sleep(LOOK_INTERVAL);
+    }
+}
+
 /// Sends a signal to a process of ours.
 pub(crate) fn send(child: &Child, signal: Signal) {
     let id = i32::try_from(child.id())
@@ -184,6 +193,11 @@ impl Server {
         let ran = self.run(words);
         assert_eq!(ran.status, 0, "{ran:?}");
         ran.text().trim_end().to_owned()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn send(&self, signal: Signal) {
+        send(&self.child, signal);
     }
 
     /// Sends it a signal and returns its exit status, what it still wrote, and its log.

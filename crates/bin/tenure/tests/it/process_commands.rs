@@ -72,9 +72,14 @@ fn keys_are_written_read_and_deleted() {
         transcript.run("cache delete leases number");
         transcript.run("cache delete leases number");
         transcript.run("cache delete leases --prefix from- --yes");
+        transcript.run("cache delete leases --prefix from-");
+        transcript.run("cache delete leases --prefix from- --yes");
+        transcript.run("cache delete leases --yes");
+        transcript.run_with(&["cache", "put", "leases", "tab", "a\tb\n"], b"");
+        transcript.run("cache get leases tab --with-meta");
         transcript.run("cache get leases number");
         transcript.run("cache watch leases --from 1 --count 8");
-        transcript.run("cache watch leases --with-state --prefix from- --count 2");
+        transcript.run("cache watch leases --with-state --prefix k --count 1");
     });
 }
 
@@ -94,6 +99,137 @@ fn conditions_refuse_and_name_what_stood_in_the_way() {
         transcript.run("cache put leases k x --if-version 3");
         transcript.run("cache put leases k x --if-present");
         transcript.run("cache delete leases nothing --if-version 1");
+        transcript.run("cache put leases k y --if-created 3");
+        transcript.run("cache put leases k y --if-created 2");
+        transcript.run("cache touch leases k --ttl-ms 7200000 --if-created 3");
+        transcript.run("cache touch leases k --ttl-ms 7200000 --if-created 2");
+        transcript.run("cache delete leases k --if-created 3");
+        transcript.run("cache delete leases k --if-created 2");
+    });
+}
+
+#[test]
+fn counters_count() {
+    play("counters", |transcript, _| {
+        transcript.run("counter add limits requests 1");
+        transcript.run("cache create limits");
+        transcript.run("counter get limits requests");
+        transcript.run("counter add limits requests 5");
+        transcript.run("counter add limits requests -7");
+        transcript.run("counter get limits requests");
+        transcript.run("counter add limits minute 1 --ttl-ms 3600000");
+        transcript.run("counter add limits minute 1");
+        transcript.run("cache get limits requests");
+        transcript.run("cache put limits requests 9223372036854775807");
+        transcript.run("counter add limits requests 1");
+        transcript.run("cache put limits requests 007");
+        transcript.run("counter add limits requests 1");
+        transcript.run("counter get limits requests");
+        transcript.run("counter add limits requests 1.5");
+        transcript.run("cache watch limits --from 1 --count 4");
+    });
+}
+
+#[test]
+fn streams_are_created_listed_and_removed() {
+    play("streams", |transcript, _| {
+        transcript.run("stream ls");
+        transcript.run("stream create events");
+        transcript.run("stream create events");
+        transcript.run("stream create events --fence mandatory");
+        transcript.run(
+            "stream create audit --retention-secs 3600 --retention-bytes 1000000 --fence mandatory --replication 1 \
+             --shards 1 --consistency quorum --dedup-window-ms 0",
+        );
+        transcript.run("stream create wide --shards 2");
+        transcript.run("stream create quick --consistency leader");
+        transcript.run("stream create sl/ash");
+        transcript.run("stream ls");
+        transcript.run("stream info events");
+        transcript.run("stream info audit");
+        transcript.run("stream info nothing");
+        transcript.run("stream rm events");
+        transcript.run("stream rm events --yes");
+        transcript.run("stream rm events --yes");
+        transcript.run("stream ls");
+    });
+}
+
+#[test]
+fn records_are_published_read_and_trimmed() {
+    play("records", |transcript, _| {
+        transcript.run("stream publish events one");
+        transcript.run("stream create events");
+        transcript.run("stream read events");
+        transcript.run("stream publish events one");
+        transcript.run("stream publish events two three -4");
+        transcript.run_with(&["stream", "publish", "events"], b"by\tline\nnext\n");
+        transcript.run("stream read events");
+        transcript.run("stream read events --with-offsets");
+        transcript.run("stream read events --from 2 --limit 1");
+        transcript.run("stream read events --from latest");
+        transcript.run("stream read events --from 99");
+        transcript.run("stream read events --limit 0");
+        transcript.run("stream read nothing --limit 0");
+        transcript.run("stream read events --from nowhere");
+        transcript.run("stream publish events seven --if-offset 6");
+        transcript.run("stream publish events seven --if-offset 6");
+        transcript.run("stream publish events eight --dedup-id order-8");
+        transcript.run("stream publish events again --dedup-id order-8");
+        transcript.run("stream publish events nine --fence-token 9");
+        transcript.run("stream publish events late --fence-token 8");
+        transcript.run("stream publish events --seal --fence-token 12");
+        transcript.run("stream publish events late --fence-token 9");
+        transcript.run("stream publish events --seal");
+        transcript.run("stream publish events ten --fence-token 0");
+        transcript.run("stream trim events --before 3");
+        transcript.run("stream read events --from 2");
+        transcript.run("stream read events --limit 2 --with-offsets");
+        transcript.run("stream info events");
+        transcript.run("stream create audit --fence mandatory");
+        transcript.run("stream publish audit x");
+        transcript.run("stream publish audit x --fence-token 1");
+    });
+}
+
+#[test]
+fn transactions_do_one_branch_or_the_other() {
+    play("transactions", |transcript, _| {
+        transcript.run("cache create stock");
+        transcript.run("stream create orders");
+        let order = br#"{"guards":[{"cache":"stock","key":"order-1","absent":true},
+{"cache":"stock","key":"apples","min":1}],
+"then":[{"add":{"cache":"stock","key":"apples","delta":-1}},{"put":{"cache":"stock","key":"order-1","value":"apple"}},
+{"publish":{"stream":"orders","records":["order-1"]}},{"get":{"cache":"stock","key":"apples"}}],
+"else":[{"get":{"cache":"stock","key":"order-1"}},{"get":{"cache":"stock","key":"apples"}}]}"#;
+        transcript.run_with(&["txn"], order);
+        transcript.run("counter add stock apples 2");
+        transcript.run_with(&["txn"], order);
+        transcript.run_with(&["txn"], order);
+        transcript.run("cache put stock plain pear");
+        for text in [
+            &br#"{}"#[..],
+            br#"{"then":[{"delete":{"cache":"stock","key":"order-1"}},{"delete":{"cache":"stock","key":"nothing"}}]}"#,
+            br#"{"guards":[{"stream":"orders","tail":"1"},{"session":"99","alive":true}],"then":[]}"#,
+            br#"{"then":[{"publish":{"stream":"orders","records":["x"],"if_offset":"7"}}]}"#,
+            br#"{"then":[{"publish":{"stream":"orders","records":["x"],"fence_token":"7","dedup_id":"a"}}]}"#,
+            br#"{"then":[{"publish":{"stream":"orders","records":["y"],"fence_token":6}}]}"#,
+            br#"{"then":[{"add":{"cache":"stock","key":"plain","delta":"1"}}]}"#,
+            br#"{"then":[{"put":{"cache":"nothing","key":"k","value":"v"}}]}"#,
+            br#"{"then":[{"put":{"cache":"stock","key":"k","value":"v"}},{"delete":{"cache":"stock","key":"k"}}]}"#,
+            br#"{"then":[{"put":{"cache":"stock","key":"k","value":"v","ttl":1}}]}"#,
+            br#"{"guards":[{"cache":"stock","key":"k"}]}"#,
+            br#"{"guards":[{"stream":"orders","tail":9007199254740992}]}"#,
+            br#"{"then":[{"put":{"cache":"stock","key_base64":"/w==","value_base64":"/v0="}},{"get":{"cache":"stock","key_base64":"/w=="}}]}"#,
+            br#"{"guards":[{"cache":"stock","key":"plain","max":1}],"then":[{"add":{"cache":"stock","key":"n","delta":1}}]}"#,
+            b"[]",
+            b"",
+            b"nonsense",
+        ] {
+            transcript.run_with(&["txn"], text);
+        }
+        transcript.run("stream read orders");
+        transcript.run("cache ls-keys stock");
     });
 }
 
@@ -111,10 +247,15 @@ fn sessions_own_keys_and_take_them_along() {
         transcript.run("cache put leases k w --if-absent");
         transcript.run("cache get leases k");
         transcript.run("cache ls-keys leases");
+        // Of the other session: a node drops a second renewal at once.
+        transcript.run("session renew 2:00000000000000000000000000000001");
         transcript.run(&format!("session renew {session}"));
         transcript.run(&format!("session show {id}"));
         transcript.run(&format!("session show s-{id}"));
         transcript.run("session ls");
+        transcript.run(&format!(
+            "cache put leases k v --session {id}:00000000000000000000000000000001"
+        ));
         transcript.run("session show 999");
         transcript.run("session show nonsense");
         transcript.run("session renew nonsense");
@@ -128,6 +269,7 @@ fn sessions_own_keys_and_take_them_along() {
         transcript.run("session close 2 --force");
         transcript.run("session close 2 --force --yes");
         transcript.run("session ls");
+        transcript.run("session ls --all");
     });
 }
 
@@ -170,6 +312,12 @@ fn wrong_arguments_and_settings_are_status_2() {
         transcript.run("cache put leases k v --ttl-ms 5s");
         transcript.run("cache watch leases --from 1 --with-state");
         transcript.run("--timeout 5 cache ls");
+        transcript.run("--timeout 0s cache ls");
+        transcript.run("--timeout 1s");
+        transcript.run("--timeout 1s cache");
+        transcript.run("cache crate leases");
+        transcript.run("cache ls --output xml");
+        transcript.run("cache get leases");
         transcript.run("--endpoints nonsense cache ls");
         transcript.run("dev --nodes 3");
         transcript.run("dev --nodes 0");
@@ -246,6 +394,7 @@ fn a_session_is_taken_from_the_environment_if_it_is_left_out() {
     let session = opened.strip_prefix("session ").unwrap();
     for (words, answer) in [
         (["session", "renew"], "session "),
+        (["session", "show"], "session "),
         (["session", "close"], "closed, 0 keys removed"),
     ] {
         let ran = binary::run(server.command(words).env("TENURE_SESSION", session), b"");

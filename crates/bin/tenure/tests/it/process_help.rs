@@ -7,6 +7,8 @@ const COMMANDS: &[&str] = &[
     "",
     "dev",
     "start",
+    "demo",
+    "inspect",
     "cache",
     "cache create",
     "cache ls",
@@ -18,15 +20,28 @@ const COMMANDS: &[&str] = &[
     "cache delete",
     "cache ls-keys",
     "cache watch",
+    "counter add",
+    "counter get",
+    "stream",
+    "stream create",
+    "stream ls",
+    "stream info",
+    "stream rm",
+    "stream trim",
+    "stream publish",
+    "stream read",
+    "txn",
     "session",
     "session open",
     "session renew",
+    "session keep",
     "session close",
     "session show",
     "session ls",
     "tenant ls",
     "namespace ls",
     "cluster status",
+    "bench",
     "completions",
 ];
 
@@ -48,6 +63,11 @@ fn without_a_command_help_goes_to_standard_error() {
         assert_eq!(ran.status, 2, "{ran:?}");
         assert_eq!(ran.text(), "");
         assert!(ran.stderr.contains("Usage: tenure"), "{ran:?}");
+        // Whatever the environment sets, and without what is no command for people.
+        let mut set = binary::command();
+        let ran = binary::run(set.args(words).env("TENURE_ENDPOINTS", "127.0.0.1:1"), b"");
+        assert_eq!((ran.status, ran.text()), (2, ""), "{ran:?}");
+        assert!(!ran.stderr.contains("-part"), "{ran:?}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -66,8 +67,113 @@ fn a_second_signal_ends_it_at_once() {
 
     running.send(Signal::TERM);
     running.wait_for_error("a second signal ends the process at once");
+    wait_for_a_second_thought();
     running.send(Signal::TERM);
     assert_eq!(running.status(), Some(1));
+}
+
+/// Waits for longer than two signals may lie apart and be one wish.
+fn wait_for_a_second_thought() {
+    std::thread::sleep(Duration::from_millis(150));
+}
+
+#[test]
+fn two_signals_at_once_are_one_wish() {
+    let (_temporary, data) = folder();
+    let server = Server::dev(&data);
+    server.done(["cache", "create", "leases"]);
+    // While it is stopped both wait for it, however slow this machine is.
+    server.send(Signal::STOP);
+    server.send(Signal::TERM);
+    server.send(Signal::INT);
+    let (status, _, log) = server.stop(Signal::CONT);
+    assert_eq!(status, Some(0), "{log}");
+    assert!(log.contains("the node has stopped"), "{log}");
+}
+
+#[test]
+fn with_too_few_file_descriptors_it_is_refused_by_name() {
+    let (_temporary, data) = folder();
+    let program = binary::command().get_program().to_owned();
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "ulimit -n 24 && exec \"$@\"", "sh"])
+        .arg(program)
+        .args(["dev", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(&data)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let ran = binary::run(&mut command, b"");
+    assert_eq!((ran.status, ran.text()), (1, ""), "{ran:?}");
+    assert_eq!(
+        message(&ran),
+        "tenure: the process may open 24 files, and a node needs 528: raise the limit on open files (ulimit -n)"
+    );
+    assert!(!data.exists(), "nothing is made");
+}
+
+#[test]
+fn a_folder_without_its_identity_is_refused_and_nothing_is_written() {
+    let (_temporary, data) = folder();
+    let server = Server::dev(&data);
+    server.done(["cache", "create", "leases"]);
+    server.stop(Signal::TERM);
+    let identity = data.join("IDENTITY");
+    let aside = data.join("../identity");
+    fs::rename(&identity, &aside).unwrap();
+    let whole = data.join("state");
+    let emptied = data.join("../state");
+    for without_state in [false, true] {
+        if without_state {
+            fs::rename(&whole, &emptied).unwrap();
+        }
+        let ran = refused(&data, "127.0.0.1:0");
+        assert_eq!(ran.status, 1);
+        assert!(message(&ran).contains("there is no IDENTITY in"), "{ran:?}");
+        assert!(message(&ran).contains("put that file back"), "{ran:?}");
+        assert!(!identity.exists(), "no identity is invented");
+    }
+    fs::remove_dir(&whole).unwrap();
+    fs::rename(&emptied, &whole).unwrap();
+    fs::rename(&aside, &identity).unwrap();
+    assert_eq!(Server::dev(&data).done(["cache", "ls"]), "leases");
+}
+
+#[test]
+fn a_first_start_that_was_cut_short_is_gone_on_with() {
+    let (_temporary, data) = folder();
+    // As far as it may have come before the identity is written: the log is being made.
+    let (_other, complete) = folder();
+    Server::dev(&complete).stop(Signal::TERM);
+    fs::create_dir_all(data.join("log")).unwrap();
+    fs::create_dir_all(data.join("state")).unwrap();
+    fs::copy(complete.join("FORMAT"), data.join("FORMAT")).unwrap();
+    fs::write(data.join("log/0000000000.tmp"), "half a segment").unwrap();
+    let server = Server::dev(&data);
+    server.done(["cache", "create", "leases"]);
+}
+
+#[test]
+fn a_damaged_version_of_the_state_is_named() {
+    let (_temporary, data) = folder();
+    Server::dev(&data).stop(Signal::TERM);
+    let version = data.join("state/version");
+    let whole = fs::read(&version).unwrap();
+    for damaged in [
+        &[whole[0] ^ 1, whole[1], whole[2], whole[3]][..],
+        &whole[..2],
+        b"FJL\x13",
+    ] {
+        fs::write(&version, damaged).unwrap();
+        let ran = refused(&data, "127.0.0.1:0");
+        assert_eq!(ran.status, 1);
+        let message = message(&ran);
+        assert!(message.contains("is damaged in"), "{message}");
+        assert!(message.contains("state/version"), "{message}");
+        assert!(message.contains("put the right file back"), "{message}");
+    }
+    fs::write(&version, whole).unwrap();
+    Server::dev(&data).done(["cluster", "status"]);
 }
 
 #[test]
@@ -114,6 +220,7 @@ fn an_address_has_one_process_at_a_time() {
         message(&ran).ends_with(": free the address, or choose another with --listen"),
         "{ran:?}"
     );
+    assert!(!data.exists(), "no cluster is founded where none can serve");
 }
 
 #[test]

@@ -50,14 +50,17 @@ impl<'a> Transcript<'a> {
             command.args(["--output", "json"]);
         }
         let ran = binary::run(&mut command, input);
-        self.note(words, &ran);
+        self.note(words, input, &ran);
         ran
     }
 
     /// Writes down a command that has been run.
-    fn note(&mut self, words: &[&str], ran: &Ran) {
+    fn note(&mut self, words: &[&str], input: &[u8], ran: &Ran) {
         let shown: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         let mut text = format!("$ tenure {}\n", shown.join(" "));
+        for line in String::from_utf8_lossy(input).lines() {
+            text.push_str(&format!("< {line}\n"));
+        }
         for line in ran.text().lines() {
             text.push_str(&format!("{line}\n"));
         }
@@ -122,6 +125,7 @@ fn normalised(line: &str) -> String {
     for field in ["\"ttl_ms\":", "\"remaining_ms\":"] {
         text = replace_after(&text, field, |c| c.is_ascii_digit(), "T");
     }
+    text = replace_after(&text, "\"time_us\":\"", |c| c.is_ascii_digit(), "T");
     for field in ["\"term\":\"", "\"last_index\":\"", "\"applied_index\":\""] {
         text = replace_after(&text, field, |c| c.is_ascii_digit(), "N");
     }
@@ -129,7 +133,7 @@ fn normalised(line: &str) -> String {
         let digits = text[..at].bytes().rev().take_while(u8::is_ascii_digit).count();
         text.replace_range(at - digits..at, "T");
     }
-    if line.starts_with("$ ") {
+    if line.starts_with("$ ") || line.starts_with("< ") {
         return text;
     }
     let is_group = text.ends_with(" runs");

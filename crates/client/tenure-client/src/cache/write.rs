@@ -58,7 +58,7 @@ impl From<SessionKey> for Owner {
 }
 
 impl Owner {
-    fn to_wire(&self) -> SessionRef {
+    pub(crate) fn to_wire(&self) -> SessionRef {
         match self {
             Owner::Session(session) => session.key().to_wire(),
             Owner::Key(key) => key.to_wire(),
@@ -66,7 +66,7 @@ impl Owner {
     }
 
     /// Whether the owner may still act, as far as this program knows.
-    fn check(&self, outcome: Outcome) -> Result<(), Error> {
+    pub(crate) fn check(&self, outcome: Outcome) -> Result<(), Error> {
         match self {
             Owner::Session(session) => session.check(outcome),
             Owner::Key(_) => Ok(()),
@@ -245,6 +245,15 @@ pub struct Removal {
     pub version: u64,
 }
 
+impl Removal {
+    pub(crate) fn from_wire(removed: v1::delete_done::Removal) -> Removal {
+        Removal {
+            revision: removed.revision,
+            version: removed.version,
+        }
+    }
+}
+
 /// A delete that is being described; awaiting it sends it.
 #[derive(Clone, Debug)]
 #[must_use = "a delete is sent when it is awaited"]
@@ -303,7 +312,7 @@ impl Delete {
         client.saw(reply.header.as_ref());
         match reply.verdict {
             Some(delete_reply::Verdict::Done(done)) => {
-                let removed = done.removed.map(removal);
+                let removed = done.removed.map(Removal::from_wire);
                 Ok(Verdict::Done(Deleted {
                     removed,
                     repeated: reply.repeated,
@@ -312,13 +321,6 @@ impl Delete {
             Some(delete_reply::Verdict::Refused(refused)) => Ok(Verdict::Refused(Refusal::from_wire(refused))),
             None => Err(Error::unexpected("delete")),
         }
-    }
-}
-
-fn removal(removed: v1::delete_done::Removal) -> Removal {
-    Removal {
-        revision: removed.revision,
-        version: removed.version,
     }
 }
 

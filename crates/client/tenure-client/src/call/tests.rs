@@ -1,5 +1,7 @@
 //! Which error a call ends with.
 
+use std::time::Duration;
+
 use tenure_api::v1::WireError;
 use tenure_api::{ErrorCode, Outcome};
 use tenure_recipes::outcome::{Attempt, Repeat};
@@ -18,7 +20,7 @@ fn broken() -> AttemptError {
 
 /// The error after these attempts have failed, with so many more on the way.
 fn error_after(repeat: Repeat, failures: Vec<AttemptError>, on_the_way: usize) -> Error {
-    let mut attempts = Attempts::new(repeat, 0);
+    let mut attempts = Attempts::new(repeat, 0, Duration::ZERO);
     for failure in failures {
         if let Decision::Over(error) = attempts.failed(failure, 0, 0) {
             return error;

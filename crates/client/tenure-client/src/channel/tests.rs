@@ -9,12 +9,12 @@ use tenure_api::v1::{
 use tokio::sync::mpsc;
 
 use super::{Outgoing, Waiter, Waiting};
+use crate::feed::FeedBuffer;
 use crate::runtime::system::TokioTasks;
-use crate::watch::buffer::WatchBuffer;
 
 fn waiting_for_watch() -> Waiting {
     let waiting = Waiting::new(Duration::ZERO);
-    assert!(waiting.add(7, Waiter::Watch(Arc::new(WatchBuffer::new()))));
+    assert!(waiting.add(7, Waiter::Feed(Arc::new(FeedBuffer::new()))));
     waiting
 }
 

@@ -45,6 +45,14 @@ impl Clock for SystemClock {
         }
         Instants { boot, monotonic }
     }
+
+    fn boot(&self) -> Duration {
+        read(ClockId::Boottime)
+    }
+
+    fn monotonic(&self) -> Duration {
+        read(ClockId::Monotonic)
+    }
 }
 
 fn read(clock: ClockId) -> Duration {
@@ -52,6 +60,14 @@ fn read(clock: ClockId) -> Duration {
     let seconds = u64::try_from(time.tv_sec).expect("clocks that count from boot are never negative");
     let nanoseconds = u32::try_from(time.tv_nsec).expect("nanoseconds are less than a second");
     Duration::new(seconds, nanoseconds)
+}
+
+/// The time of day of this machine after this time, in milliseconds since 1970: for display, and for nothing else.
+pub(crate) fn wall_clock_ms(after: Duration) -> u64 {
+    let time = clock_gettime(ClockId::Realtime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let now = Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0));
+    u64::try_from(now.saturating_add(after).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The randomness of the operating system.

@@ -1,5 +1,6 @@
 //! A call over its attempts: what is sent again, where, under which identity, and what is known in the end.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -484,11 +485,61 @@ async fn a_node_that_stops_answering_is_asked_beside_the_next_and_the_write_runs
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_nobody_ever_listened_a_call_ends_soon_and_nothing_was_applied() {
+    let world = World::new(0);
+    let client = world.builder(&["nowhere:1", "elsewhere:1"]).build().unwrap();
+    let error = client.cache("c").put("k", "v").await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    assert_eq!((error.outcome(), error.exit_code()), (Outcome::NotApplied, 3));
+    let first = world.clock.elapsed();
+    assert!(first < ms(500), "{first:?}");
+    // The next one does not trust what the first found, and so may wait for the endpoints' backoff.
+    client.cache("c").put("k", "v").await.unwrap_err();
+    let second = world.clock.elapsed() - first;
+    assert!(second < ms(1_000), "{second:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_waits_for_its_node_finds_it_in_the_time_of_a_call() {
+    let world = World::new(0);
+    let client = world.builder(&["node-1:1"]).wait_for_node(true).build().unwrap();
+    let late = async {
+        wait_virtually(ms(3_000)).await;
+        world.network.start("node-1:1", 1, &world.cluster);
+    };
+    let (written, ()) = tokio::join!(client.cache("c").put("k", "v").into_future(), late);
+    assert!(written.unwrap().is_done());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_has_met_its_node_finds_it_again_soon_after_it_is_back() {
+    let world = World::new(1);
+    let client = world.client();
+    let cache = client.cache("c");
+    let _ = cache.put("k", "v").await.unwrap();
+    world.network.door("node-1:1", Door::Refuses);
+    every_put_meets(&world.cluster, Fate::AnswerBroken);
+    cache.put("k", "w").await.unwrap_err();
+    every_put_meets(&world.cluster, Fate::Served);
+    let begun = world.clock.elapsed();
+    let back = async {
+        wait_virtually(ms(4_000)).await;
+        world.network.door("node-1:1", Door::Open);
+    };
+    let (written, ()) = tokio::join!(cache.put("k", "x").into_future(), back);
+    assert!(written.unwrap().is_done());
+    // The call and the connection do not both wait for a backoff of their own.
+    let found = world.clock.elapsed() - begun;
+    assert!(found <= ms(5_000), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn when_no_endpoint_can_be_reached_nothing_was_applied() {
     let world = World::new(0);
     let client = world
         .builder(&["nowhere:1", "elsewhere:1"])
         .timeout(ms(700))
+        .wait_for_node(true)
         .build()
         .unwrap();
     let error = client.cache("c").put("k", "v").await.unwrap_err();

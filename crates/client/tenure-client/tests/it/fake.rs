@@ -12,11 +12,12 @@ use tenure_api::v1::mux_server::{Mux, MuxServer};
 use tenure_api::v1::{self, ClientFrame, Header, ServerFrame, WireError, client_frame, server_frame};
 use tenure_client::runtime::Tasks;
 use tokio::io::DuplexStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::objects::{Objects, answer, verdict};
 use crate::world::{TestClock, TestTasks, wait_virtually};
 
 pub(crate) type Ask = client_frame::Body;
@@ -60,12 +61,21 @@ pub(crate) enum WatchStep {
     Break,
 }
 
+/// What one following of a stream gets.
+#[derive(Clone, Debug)]
+pub(crate) enum FollowStep {
+    Send(v1::follow_event::Event),
+    End(WireError),
+    Break,
+}
+
 type Fates = Box<dyn FnMut(&Received) -> Fate + Send>;
 
 /// What the nodes of a cluster share.
 pub(crate) struct Cluster {
     pub(crate) clock: Arc<TestClock>,
     state: Mutex<State>,
+    changed: Notify,
 }
 
 pub(crate) struct State {
@@ -85,6 +95,9 @@ pub(crate) struct State {
     /// How many mutations of keys ran.
     pub(crate) runs: u64,
     pub(crate) watches: VecDeque<Vec<WatchStep>>,
+    pub(crate) follows: VecDeque<Vec<FollowStep>>,
+    /// The caches and streams. The keys of a put, a get and a delete are there too if caches have to exist.
+    pub(crate) objects: Objects,
     fates: Fates,
 }
 
@@ -113,11 +126,17 @@ impl Cluster {
             results_kept_max: 0,
             runs: 0,
             watches: VecDeque::new(),
+            follows: VecDeque::new(),
+            objects: Objects {
+                lenient: true,
+                ..Objects::default()
+            },
             fates: Box::new(|_| Fate::Served),
         };
         Arc::new(Cluster {
             clock,
             state: Mutex::new(state),
+            changed: Notify::new(),
         })
     }
 
@@ -162,6 +181,7 @@ impl State {
     /// Applies a request and returns its answer.
     fn apply(&mut self, cluster: &Cluster, body: &Ask, node_id: u64) -> Say {
         match body {
+            Ask::Get(_) | Ask::Put(_) if !self.objects.lenient => self.apply_to_objects(cluster, body),
             Ask::Hello(hello) => self.hello(cluster, hello, node_id),
             Ask::OpenSession(open) => self.open(cluster, open),
             Ask::KeepAlive(request) => self.keep_alive(cluster, request),
@@ -177,6 +197,7 @@ impl State {
             Ask::CreateCache(create) => {
                 let request = create.request.clone();
                 self.remembered(cluster, request, |state, cluster| {
+                    state.objects.caches.entry(create.name.clone()).or_default();
                     let info = v1::CacheInfo {
                         name: create.name.clone(),
                         shards: 1,
@@ -220,6 +241,177 @@ impl State {
                 serving: true,
                 ..v1::StatusReply::default()
             }),
+            other => self.apply_to_objects(cluster, other),
+        }
+    }
+
+    /// Applies what the model of the objects knows.
+    fn apply_to_objects(&mut self, cluster: &Cluster, body: &Ask) -> Say {
+        let request = identity(body);
+        let read = matches!(
+            body,
+            Ask::Get(_) | Ask::GetStream(_) | Ask::ListStreams(_) | Ask::ReadRecords(_)
+        );
+        if read {
+            return self.read_objects(cluster, body);
+        }
+        self.remembered(cluster, request, |state, cluster| {
+            state.runs += 1;
+            let revision = state.next_revision();
+            let header = Some(cluster.header(state));
+            state.change_objects(body, revision, header)
+        })
+    }
+
+    fn read_objects(&mut self, cluster: &Cluster, body: &Ask) -> Say {
+        let header = cluster.header(self);
+        let objects = &mut self.objects;
+        match body {
+            Ask::Get(get) => answer(objects.get(&get.cache, &get.key), |key| {
+                Say::Get(v1::GetReply {
+                    header: Some(header),
+                    key,
+                    age_us: None,
+                })
+            }),
+            Ask::GetStream(get) => answer(objects.stream_state(&get.name, header), Say::GetStream),
+            Ask::ReadRecords(read) => answer(objects.read(read, header), Say::ReadRecords),
+            _ => {
+                let streams = objects.streams.keys().map(|name| v1::StreamInfo {
+                    name: name.clone(),
+                    ..v1::StreamInfo::default()
+                });
+                Say::ListStreams(v1::ListStreamsReply {
+                    header: Some(header),
+                    streams: streams.collect(),
+                })
+            }
+        }
+    }
+
+    fn change_objects(&mut self, body: &Ask, revision: u64, header: Option<Header>) -> Say {
+        let objects = &mut self.objects;
+        let repeated = false;
+        match body {
+            Ask::Put(put) => {
+                let say = |verdict| {
+                    Say::Put(v1::PutReply {
+                        header,
+                        repeated,
+                        remaining_us: put.ttl_ms.map(|ttl| ttl * 1_000),
+                        verdict: Some(verdict),
+                    })
+                };
+                let guard = put.guard.as_ref();
+                verdict(
+                    objects.put(revision, &put.cache, &put.key, &put.value, put.ttl_ms, guard),
+                    |done| say(v1::put_reply::Verdict::Done(done)),
+                    |refusal| say(v1::put_reply::Verdict::Refused(refusal)),
+                )
+            }
+            Ask::Delete(delete) => {
+                let say = |verdict| {
+                    Say::Delete(v1::DeleteReply {
+                        header,
+                        repeated,
+                        verdict: Some(verdict),
+                    })
+                };
+                verdict(
+                    objects.delete(revision, &delete.cache, &delete.key, delete.guard.as_ref()),
+                    |done| say(v1::delete_reply::Verdict::Done(done)),
+                    |refusal| say(v1::delete_reply::Verdict::Refused(refusal)),
+                )
+            }
+            Ask::Add(add) => answer(
+                objects.add(revision, &add.cache, &add.key, add.delta, add.ttl_ms),
+                |done| {
+                    Say::Add(v1::AddReply {
+                        header,
+                        repeated,
+                        remaining_us: add.ttl_ms.map(|ttl| ttl * 1_000),
+                        done: Some(done),
+                    })
+                },
+            ),
+            Ask::DeletePrefix(delete) => answer(
+                objects.delete_prefix(&delete.cache, &delete.prefix),
+                |(removed, more)| {
+                    Say::DeletePrefix(v1::DeletePrefixReply {
+                        header,
+                        repeated,
+                        removed,
+                        revision: (removed > 0).then_some(revision),
+                        more,
+                    })
+                },
+            ),
+            Ask::Txn(txn) => {
+                let say = |verdict| {
+                    Say::Txn(v1::TxnReply {
+                        header,
+                        repeated,
+                        verdict: Some(verdict),
+                    })
+                };
+                verdict(
+                    objects.txn(txn, revision),
+                    |done| say(v1::txn_reply::Verdict::Done(done)),
+                    |refusal| say(v1::txn_reply::Verdict::Refused(refusal)),
+                )
+            }
+            _ => self.change_streams(body, revision, header),
+        }
+    }
+
+    fn change_streams(&mut self, body: &Ask, revision: u64, header: Option<Header>) -> Say {
+        let objects = &mut self.objects;
+        let repeated = false;
+        match body {
+            Ask::CreateStream(create) => {
+                let say = |verdict, existed| {
+                    Say::CreateStream(v1::CreateStreamReply {
+                        header,
+                        repeated,
+                        existed,
+                        verdict: Some(verdict),
+                    })
+                };
+                verdict(
+                    objects.create_stream(create, revision),
+                    |(info, existed)| say(v1::create_stream_reply::Verdict::Done(info), existed),
+                    |refusal| say(v1::create_stream_reply::Verdict::Refused(refusal), true),
+                )
+            }
+            Ask::Append(append) => {
+                let say = |verdict| {
+                    Say::Append(v1::AppendReply {
+                        header,
+                        repeated,
+                        verdict: Some(verdict),
+                    })
+                };
+                verdict(
+                    objects.append(&append.stream, append.append.as_ref().unwrap()),
+                    |done| say(v1::append_reply::Verdict::Done(done)),
+                    |refusal| say(v1::append_reply::Verdict::Refused(refusal)),
+                )
+            }
+            Ask::TrimStream(trim) => answer(objects.trim(&trim.stream, trim.before), |first| {
+                Say::TrimStream(v1::TrimStreamReply {
+                    header,
+                    repeated,
+                    first,
+                })
+            }),
+            Ask::DeleteStream(delete) => match objects.streams.remove(&delete.name) {
+                Some(_) => Say::DeleteStream(v1::DeleteStreamReply {
+                    header,
+                    repeated,
+                    revision,
+                }),
+                None => Say::Error(WireError::not_found("stream", delete.name.clone())),
+            },
             other => Say::Error(WireError::internal(format!("the fake does not know {other:?}"))),
         }
     }
@@ -478,8 +670,29 @@ impl State {
     }
 }
 
+/// Under which identity a mutation of an object is asked for.
+fn identity(body: &Ask) -> Option<v1::RequestId> {
+    match body {
+        Ask::Put(request) => request.request.clone(),
+        Ask::Delete(request) => request.request.clone(),
+        Ask::Add(request) => request.request.clone(),
+        Ask::DeletePrefix(request) => request.request.clone(),
+        Ask::Txn(request) => request.request.clone(),
+        Ask::CreateStream(request) => request.request.clone(),
+        Ask::Append(request) => request.request.clone(),
+        Ask::TrimStream(request) => request.request.clone(),
+        Ask::DeleteStream(request) => request.request.clone(),
+        _ => None,
+    }
+}
+
 fn repeated(mut known: Say) -> Say {
     match &mut known {
+        Say::Add(reply) => reply.repeated = true,
+        Say::DeletePrefix(reply) => reply.repeated = true,
+        Say::Txn(reply) => reply.repeated = true,
+        Say::Append(reply) => reply.repeated = true,
+        Say::CreateStream(reply) => reply.repeated = true,
         Say::Put(reply) => reply.repeated = true,
         Say::CloseSession(reply) => reply.repeated = true,
         Say::CreateCache(reply) => reply.repeated = true,
@@ -546,9 +759,38 @@ async fn converse(mut incoming: Streaming<ClientFrame>, answers: Sender, node: u
                     .await;
                 continue;
             }
-            (Ask::Watch(_), _) => {
-                let script = cluster.state().watches.pop_front().unwrap_or_default();
-                if play(id, script, &answers).await {
+            (Ask::Follow(follow), _) => {
+                let script = cluster.state().follows.pop_front();
+                let Some(script) = script else {
+                    let live = follow_live(id, follow.clone(), answers.clone(), Arc::clone(&cluster));
+                    TestTasks.spawn("fake following", Box::pin(live));
+                    continue;
+                };
+                let steps = script.into_iter().map(Step::from);
+                if play(id, steps, &answers).await {
+                    return;
+                }
+                continue;
+            }
+            (Ask::Watch(watch), _) => {
+                let missing = {
+                    let state = cluster.state();
+                    !state.objects.lenient && !state.objects.caches.contains_key(&watch.cache)
+                };
+                if missing {
+                    let error = WireError::not_found("cache", watch.cache.clone());
+                    let end = v1::WatchEnd { error: Some(error) };
+                    let body = Some(Say::WatchEnded(end));
+                    let _ = answers.send(Ok(ServerFrame { id, body })).await;
+                    continue;
+                }
+                let script = cluster.state().watches.pop_front();
+                let Some(script) = script else {
+                    let live = watch_live(id, watch.clone(), answers.clone(), Arc::clone(&cluster));
+                    TestTasks.spawn("fake watch", Box::pin(live));
+                    continue;
+                };
+                if play(id, script.into_iter().map(Step::from), &answers).await {
                     return;
                 }
                 continue;
@@ -556,6 +798,7 @@ async fn converse(mut incoming: Streaming<ClientFrame>, answers: Sender, node: u
             _ => {}
         }
         let say = cluster.state().apply(&cluster, &received.body, node);
+        cluster.changed.notify_waiters();
         let answer = ServerFrame { id, body: Some(say) };
         match fate {
             Fate::AnswerLost => {}
@@ -582,13 +825,38 @@ async fn converse(mut incoming: Streaming<ClientFrame>, answers: Sender, node: u
     }
 }
 
-/// Plays what a watch gets; says whether the stream is to break.
-async fn play(id: u64, script: Vec<WatchStep>, answers: &Sender) -> bool {
+/// One step of a script.
+enum Step {
+    Say(Box<Say>),
+    Break,
+}
+
+impl From<WatchStep> for Step {
+    fn from(step: WatchStep) -> Step {
+        match step {
+            WatchStep::Send(event) => Step::Say(Box::new(Say::WatchEvent(v1::WatchEvent { event: Some(event) }))),
+            WatchStep::End(error) => Step::Say(Box::new(Say::WatchEnded(v1::WatchEnd { error: Some(error) }))),
+            WatchStep::Break => Step::Break,
+        }
+    }
+}
+
+impl From<FollowStep> for Step {
+    fn from(step: FollowStep) -> Step {
+        match step {
+            FollowStep::Send(event) => Step::Say(Box::new(Say::FollowEvent(v1::FollowEvent { event: Some(event) }))),
+            FollowStep::End(error) => Step::Say(Box::new(Say::WatchEnded(v1::WatchEnd { error: Some(error) }))),
+            FollowStep::Break => Step::Break,
+        }
+    }
+}
+
+/// Plays what a watch or a following gets; says whether the stream is to break.
+async fn play(id: u64, script: impl Iterator<Item = Step>, answers: &Sender) -> bool {
     for step in script {
         let body = match step {
-            WatchStep::Send(event) => Say::WatchEvent(v1::WatchEvent { event: Some(event) }),
-            WatchStep::End(error) => Say::WatchEnded(v1::WatchEnd { error: Some(error) }),
-            WatchStep::Break => {
+            Step::Say(body) => *body,
+            Step::Break => {
                 let _ = answers.send(Err(Status::unavailable("broken by the test"))).await;
                 return true;
             }
@@ -596,4 +864,98 @@ async fn play(id: u64, script: Vec<WatchStep>, answers: &Sender) -> bool {
         let _ = answers.send(Ok(ServerFrame { id, body: Some(body) })).await;
     }
     false
+}
+
+/// Gives a watch what changes, until nobody takes it any more. Without objects there is nothing to give.
+async fn watch_live(id: u64, watch: v1::WatchRequest, answers: Sender, cluster: Arc<Cluster>) {
+    let mut next = {
+        let state = cluster.state();
+        if state.objects.lenient {
+            return;
+        }
+        watch.from.unwrap_or(state.revision + 1)
+    };
+    let started = v1::watch_event::Started {
+        revision: next - 1,
+        incarnation: 1,
+    };
+    let mut event = Some(v1::watch_event::Event::Started(started));
+    loop {
+        let mut changed = std::pin::pin!(cluster.changed.notified());
+        changed.as_mut().enable();
+        let changes = match event.take() {
+            Some(event) => Some(event),
+            None => cluster
+                .state()
+                .objects
+                .changes_from(&watch, next)
+                .map(|(revision, changes)| {
+                    next = revision + 1;
+                    v1::watch_event::Event::Changes(v1::watch_event::Changes {
+                        changes,
+                        revision,
+                        more: false,
+                    })
+                }),
+        };
+        let Some(event) = changes else {
+            changed.await;
+            continue;
+        };
+        let body = Some(Say::WatchEvent(v1::WatchEvent { event: Some(event) }));
+        if answers.send(Ok(ServerFrame { id, body })).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Gives a following the records of its stream, until nobody takes them any more.
+async fn follow_live(id: u64, follow: v1::FollowRequest, answers: Sender, cluster: Arc<Cluster>) {
+    let mut read = v1::ReadRecordsRequest {
+        stream: follow.stream.clone(),
+        from: follow.from,
+        ..v1::ReadRecordsRequest::default()
+    };
+    let mut started = false;
+    loop {
+        let mut changed = std::pin::pin!(cluster.changed.notified());
+        changed.as_mut().enable();
+        let page = {
+            let mut state = cluster.state();
+            let header = cluster.header(&state);
+            answer(state.objects.read(&read, header), Say::ReadRecords)
+        };
+        let Say::ReadRecords(page) = page else {
+            let error = match page {
+                Say::Error(error) => Some(error),
+                _ => None,
+            };
+            let body = Some(Say::WatchEnded(v1::WatchEnd { error }));
+            let _ = answers.send(Ok(ServerFrame { id, body })).await;
+            return;
+        };
+        let event = if started {
+            v1::follow_event::Event::Records(v1::follow_event::Records { records: page.records })
+        } else {
+            let next = page.records.first().map_or(page.next, |record| record.offset);
+            v1::follow_event::Event::Started(v1::follow_event::Started { next, incarnation: 1 })
+        };
+        if started
+            && page.next == page.tail
+            && matches!(&event, v1::follow_event::Event::Records(it) if it.records.is_empty())
+        {
+            changed.await;
+            continue;
+        }
+        if started {
+            read.from = Some(v1::ReadFrom {
+                from: Some(v1::read_from::From::Offset(page.next)),
+            });
+        }
+        started = true;
+        let body = Some(Say::FollowEvent(v1::FollowEvent { event: Some(event) }));
+        if answers.send(Ok(ServerFrame { id, body })).await.is_err() {
+            return;
+        }
+    }
 }

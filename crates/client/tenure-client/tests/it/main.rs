@@ -4,8 +4,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers included")]
 
 mod calls;
+mod counters;
 mod fake;
+mod felix;
+mod felix_program;
+mod follows;
+mod objects;
 mod sessions;
 mod starved;
+mod streams;
+mod transactions;
 mod watches;
 mod world;

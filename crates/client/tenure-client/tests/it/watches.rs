@@ -479,7 +479,7 @@ async fn a_watch_in_a_namespace_that_does_not_exist_is_told_so() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_no_node_takes_up_fails_in_the_time_of_a_call() {
     let world = World::new(0);
-    let client = world.builder(&["nowhere:1"]).build().unwrap();
+    let client = world.builder(&["nowhere:1"]).wait_for_node(true).build().unwrap();
     let error = client.cache("c").watch().await.unwrap_err();
     assert_eq!(
         (error.code(), error.outcome()),

@@ -1,5 +1,7 @@
 //! A watch that comes back too late is told so, with where to go on; then the state and what follows are enough.
 
+mod wandering;
+
 use std::time::Duration;
 
 use tenure_client::{Cache, ErrorCode, WatchEnd, WatchItem, WireError};

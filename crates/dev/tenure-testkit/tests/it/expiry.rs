@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::support::{SOON, Site};
-use crate::wire::{Wire, put};
+use crate::wire::{GroupClock, Wire, put};
 
 const TTL: Duration = Duration::from_millis(50);
 /// How late an end may be told.
@@ -105,39 +105,6 @@ async fn measure(endpoint: &str, round: usize) -> Vec<Duration> {
         told.saturating_duration_since(end)
     });
     lateness.collect()
-}
-
-/// How the group's time and the clock of this process belong together. Both run at the rate of this machine.
-struct GroupClock {
-    here: Instant,
-    there: Duration,
-}
-
-impl GroupClock {
-    /// Asks some times and believes the answer that came fastest.
-    async fn learn(wire: &Wire) -> GroupClock {
-        let mut best = (Duration::MAX, Instant::now(), Duration::ZERO);
-        for _ in 0..200 {
-            let sent = Instant::now();
-            let hello = wire.hello().await;
-            let took = sent.elapsed();
-            if took < best.0 {
-                best = (took, sent + took / 2, Duration::from_micros(hello.time_us));
-            }
-        }
-        GroupClock {
-            here: best.1,
-            there: best.2,
-        }
-    }
-
-    fn instant_of(&self, stamp: Duration) -> Instant {
-        if stamp >= self.there {
-            self.here + (stamp - self.there)
-        } else {
-            self.here - (self.there - stamp)
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -45,7 +45,7 @@ async fn a_hundred_thousand_keys_with_an_hour_to_live_cost_an_idle_node_under_a_
     })
     .await;
     wait_unchanged("the log", Duration::from_secs(1), SOON, async || {
-        metric(site.node.address(), "tenure_log_syncs").await.to_bits()
+        metric(site.node.address(), "tenure_log_syncs_total").await.to_bits()
     })
     .await;
     drop((cache, site.client));

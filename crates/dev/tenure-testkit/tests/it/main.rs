@@ -3,13 +3,16 @@
 //! Each proof starts the real binary and does something to it, to its clients or to the network between them. They
 //! run one at a time, print what they counted, and are bounded in time.
 
+mod bulk;
 mod compaction;
+mod disk;
 mod expiry;
 mod folder;
 mod idle;
 mod kill;
 mod load;
 mod loss;
+mod objects;
 mod pause;
 mod renewal;
 mod repeat;

@@ -1,5 +1,7 @@
 //! The protocol itself, for proofs that choose the numbers of requests, or send one again, themselves.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use tenure_api::v1::cluster_client::ClusterClient;
 use tenure_api::v1::keys_client::KeysClient;
@@ -58,6 +60,11 @@ impl Wire {
     }
 
     pub(crate) async fn open(&self, ttl_ms: u64, nonce: u128) -> v1::SessionRef {
+        self.open_for(ttl_ms, nonce).await.session.expect("a session")
+    }
+
+    /// The same with everything that the node says of it.
+    pub(crate) async fn open_for(&self, ttl_ms: u64, nonce: u128) -> v1::OpenSessionReply {
         let request = v1::OpenSessionRequest {
             nonce: Bytes::copy_from_slice(&nonce.to_le_bytes()),
             ttl_ms: Some(ttl_ms),
@@ -65,11 +72,7 @@ impl Wire {
             ..v1::OpenSessionRequest::default()
         };
         let reply = SessionsClient::new(self.channel.clone()).open(request).await;
-        reply
-            .expect("the node answers")
-            .into_inner()
-            .session
-            .expect("a session")
+        reply.expect("the node answers").into_inner()
     }
 
     pub(crate) async fn session(&self, id: u64) -> v1::SessionInfo {
@@ -87,8 +90,45 @@ impl Wire {
 
     pub(crate) async fn hello(&self) -> v1::HelloReply {
         let mut cluster = ClusterClient::new(self.channel.clone());
-        let reply = cluster.hello(v1::HelloRequest::default()).await;
+        let request = v1::HelloRequest {
+            protocol: tenure_api::limits::PROTOCOL,
+            ..v1::HelloRequest::default()
+        };
+        let reply = cluster.hello(request).await;
         reply.expect("the node answers").into_inner()
+    }
+}
+
+/// How the group's time and the clock of this process belong together. Both run at the rate of this machine.
+pub(crate) struct GroupClock {
+    here: Instant,
+    there: Duration,
+}
+
+impl GroupClock {
+    /// Asks some times and believes the answer that came fastest.
+    pub(crate) async fn learn(wire: &Wire) -> GroupClock {
+        let mut best = (Duration::MAX, Instant::now(), Duration::ZERO);
+        for _ in 0..200 {
+            let sent = Instant::now();
+            let hello = wire.hello().await;
+            let took = sent.elapsed();
+            if took < best.0 {
+                best = (took, sent + took / 2, Duration::from_micros(hello.time_us));
+            }
+        }
+        GroupClock {
+            here: best.1,
+            there: best.2,
+        }
+    }
+
+    pub(crate) fn instant_of(&self, stamp: Duration) -> Instant {
+        if stamp >= self.there {
+            self.here + (stamp - self.there)
+        } else {
+            self.here - (self.there - stamp)
+        }
     }
 }
 

@@ -19,8 +19,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tenure-client", &["tenure-api", "tenure-recipes"]),
     (
         "tenure",
-        &["tenure-api", "tenure-client", "tenure-node", "tenure-storage"],
+        &[
+            "tenure-api",
+            "tenure-bench",
+            "tenure-client",
+            "tenure-node",
+            "tenure-storage",
+        ],
     ),
+    // The peers' own clients are options of it, which the binary does not choose.
+    ("tenure-bench", &["tenure-client"]),
     ("tenure-testkit", &["tenure-api", "tenure-client", "tenure-recipes"]),
     (
         "tenure-sim",
@@ -39,11 +47,18 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// What must be optional, so that a build without the feature leaves it out.
-const OPTIONAL: &[(&str, &[&str], &str)] = &[(
-    "tenure",
-    &["tenure-node", "tenure-storage"],
-    "without the feature `server` the binary is a client only",
-)];
+const OPTIONAL: &[(&str, &[&str], &str)] = &[
+    (
+        "tenure",
+        &["tenure-node", "tenure-storage"],
+        "without the feature `server` the binary is a client only",
+    ),
+    (
+        "tenure-bench",
+        &["redis"],
+        "the product's binary measures itself and has no client of another system",
+    ),
+];
 
 /// Crates of others that one crate of ours may use alone; the others go through its names. A `*` stands for any end.
 const OWNED: &[(&str, &str, &str)] = &[

@@ -15,9 +15,12 @@ fn namespace() -> impl Strategy<Value = Namespace> {
 
 proptest! {
     #[test]
-    fn a_namespace_holds_its_own_rows_and_no_others(a in namespace(), b in namespace(), cache_name in name(), id: u64) {
+    fn a_namespace_holds_its_own_rows_and_no_others(a in namespace(), b in namespace(), cache_name in name(), stream_name in name(), id: u64) {
         let (start, end) = (caches_of(&a), prefix_end(&caches_of(&a)).expect("a kind byte is below 255"));
         let of_b = cache(&ObjectName { namespace: b.clone(), name: cache_name });
+        prop_assert_eq!(start <= of_b && of_b < end, a == b);
+        let of_b = stream(&ObjectName { namespace: b.clone(), name: stream_name });
+        let (start, end) = (streams_of(&a), prefix_end(&streams_of(&a)).expect("a kind byte is below 255"));
         prop_assert_eq!(start <= of_b && of_b < end, a == b);
         let (start, end) = (sessions_of(&a), prefix_end(&sessions_of(&a)).expect("a kind byte is below 255"));
         let of_b = session_of(&b, SessionId(id));
@@ -33,6 +36,11 @@ proptest! {
         prop_assert_eq!(key(life_a, &key_a).cmp(&key(life_b, &key_b)), (a.0, &key_a).cmp(&(b.0, &key_b)));
         let (owned_a, owned_b) = (owned(SessionId(a.0), life_a, &key_a), owned(SessionId(b.0), life_b, &key_b));
         prop_assert_eq!(owned_a.cmp(&owned_b), (a.0, &key_a).cmp(&(b.0, &key_b)));
+        prop_assert_eq!(record(life_a, a.1).cmp(&record(life_b, b.1)), a.cmp(&b));
+        let id_ends = [id_end(life_a, Timestamp(a.1), &key_a), id_end(life_b, Timestamp(b.1), &key_b)];
+        prop_assert_eq!(id_ends[0].cmp(&id_ends[1]), (a, &key_a).cmp(&(b, &key_b)));
+        let ids = [message_id(life_a, &key_a), message_id(life_b, &key_b)];
+        prop_assert_eq!(ids[0].cmp(&ids[1]), (a.0, &key_a).cmp(&(b.0, &key_b)));
         prop_assert_eq!(number_in(&session(SessionId(a.0))), a.0);
         prop_assert_eq!(number_at(&owned_a, 9), a.0);
         prop_assert_eq!(wide_in(&nonce(Nonce(u128::from(a.1) << 64))), u128::from(a.1) << 64);

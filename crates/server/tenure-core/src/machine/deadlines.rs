@@ -18,6 +18,9 @@ pub(crate) enum Item {
     EndedSession(SessionId),
     /// A remembered one-shot request.
     OneShot(OneShotId),
+    /// The first record of a stream that ends by its age, or the first of its message ids, whichever is earlier. One
+    /// item a stream, so that memory does not grow with what is in it.
+    Stream(Incarnation),
 }
 
 impl Item {
@@ -26,6 +29,10 @@ impl Item {
     fn is_told(&self) -> bool {
         matches!(self, Item::Session(_) | Item::Key(..))
     }
+
+    fn is_key(&self) -> bool {
+        matches!(self, Item::Key(..))
+    }
 }
 
 /// All deadlines of a group, those that are told apart from bookkeeping.
@@ -33,15 +40,19 @@ impl Item {
 pub(crate) struct Deadlines {
     told: BTreeSet<(Timestamp, Item)>,
     bookkeeping: BTreeSet<(Timestamp, Item)>,
+    /// Keys among those that are told.
+    keys: usize,
 }
 
 impl Deadlines {
     pub(crate) fn insert(&mut self, deadline: Timestamp, item: Item) {
+        self.keys += usize::from(item.is_key());
         let fresh = self.of(&item).insert((deadline, item));
         assert!(fresh, "a deadline is set once before it is removed");
     }
 
     pub(crate) fn remove(&mut self, deadline: Timestamp, item: Item) {
+        self.keys -= usize::from(item.is_key());
         let entry = (deadline, item);
         let found = self.of(&entry.1).remove(&entry);
         assert!(found, "a deadline is removed as it was set");
@@ -60,6 +71,11 @@ impl Deadlines {
     /// The first deadline of which somebody may be waiting to be told.
     pub(crate) fn next_told(&self) -> Option<Timestamp> {
         self.told.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// How many keys have a deadline.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys
     }
 
     pub(crate) fn is_empty(&self) -> bool {

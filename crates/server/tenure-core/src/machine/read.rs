@@ -1,4 +1,5 @@
-//! Reads, and rebuilding from the table what memory holds. A read never sees what is due at the applied time.
+//! Reads, and rebuilding from the table what memory holds. A read of keys and sessions never sees what is due at the
+//! applied time; records of a stream are kept at least as long as they are to be, and may be read a little longer.
 
 use bytes::Bytes;
 
@@ -6,13 +7,15 @@ use super::Memory;
 use super::deadlines::Item;
 use crate::command::NodeRecord;
 use crate::ids::{GroupId, Incarnation, Namespace, ObjectName, OneShotId, SessionId};
-use crate::keyspace::{self, ClusterRow, KeyRow, KeyRowRef, LAPSED, OneShotRow, SessionRow};
+use crate::keyspace::{self, ClusterRow, HeadRow, KeyRow, KeyRowRef, LAPSED, OneShotRow, SessionRow};
 use crate::limits::{NAME_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ROWS_MAX};
 use crate::query::{ClusterView, Found, KeyView, Query, SessionView};
 use crate::refusal::Failure;
-use crate::response::CacheRecord;
+use crate::response::{CacheRecord, StreamRecord};
 use crate::table::{TableRead, Visit, prefix_end};
-use crate::{home, kv, session};
+use crate::{home, kv, session, stream};
+
+mod streams;
 
 /// What the name of a cache adds at most to a key that is shown with it.
 const OWNED_NAME_BYTES: usize = 3 * NAME_BYTES_MAX;
@@ -27,6 +30,20 @@ pub(super) fn rebuild(table: &dyn TableRead) -> Memory {
     each(table, b"C", &mut |key, value| {
         let record: CacheRecord = keyspace::decode(key, value);
         memory.caches.insert(record.name, record.incarnation);
+    });
+    each(table, b"A", &mut |key, value| {
+        let record: StreamRecord = keyspace::decode(key, value);
+        memory.streams.insert(record.name, record.incarnation);
+    });
+    each(table, b"H", &mut |key, value| {
+        let head: HeadRow = keyspace::decode(key, value);
+        let incarnation = Incarnation(keyspace::number_in(key));
+        if let Some(due) = stream::due(&head) {
+            memory.deadlines.insert(due, Item::Stream(incarnation));
+        }
+        if stream::is_to_be_shortened(&head) {
+            memory.shortening.insert(incarnation);
+        }
     });
     each(table, b"W", &mut |key, _| {
         memory.sweeps.insert(Incarnation(keyspace::number_in(key)));
@@ -50,6 +67,10 @@ pub(super) fn rebuild(table: &dyn TableRead) -> Memory {
         };
         memory.deadlines.insert(row.deadline, item);
         memory.sessions += 1;
+    });
+    each(table, b"Q", &mut |key, value| {
+        let session = SessionId(keyspace::number_in(key));
+        memory.kept.insert((session, keyspace::number_at(key, 9)), value.len());
     });
     each(table, b"X", &mut |key, value| {
         let row: OneShotRow = keyspace::decode(key, value);
@@ -84,6 +105,9 @@ pub(super) fn query(table: &dyn TableRead, memory: &Memory, query: &Query) -> Fo
             after,
             limit,
         } => Ok(sessions(table, memory, namespace, *after, *limit)),
+        Query::Stream(name) => streams::stream(table, name).map(Found::Stream),
+        Query::Streams(namespace) => Ok(Found::Streams(all(table, &keyspace::streams_of(namespace)))),
+        Query::Records { stream, from, limit } => streams::records(table, stream, *from, *limit),
     };
     found.unwrap_or_else(Found::Failed)
 }

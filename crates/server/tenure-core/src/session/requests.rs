@@ -8,15 +8,14 @@ use crate::command::Acknowledged;
 use crate::ids::{Fingerprint, OneShotId, SessionId, SessionRef};
 use crate::keyspace::{self, OneShotRow, ResultRow, SessionRow};
 use crate::limits::{
-    ONE_SHOT_AHEAD_MAX, ONE_SHOT_BYTES_MAX, ONE_SHOTS_MAX, SESSION_ACKNOWLEDGED_RANGES_MAX, SESSION_RESULT_BYTES_MAX,
-    SESSION_RESULTS_MAX,
+    ONE_SHOT_AHEAD_MAX, ONE_SHOT_BYTES_MAX, ONE_SHOTS_MAX, RESULTS_MAX, SESSION_ACKNOWLEDGED_RANGES_MAX,
+    SESSION_RESULT_BYTES_MAX, SESSION_RESULTS_MAX,
 };
 use crate::machine::Run;
 use crate::machine::deadlines::Item;
 use crate::refusal::Failure;
 use crate::response::{Done, Response};
 use crate::session;
-use crate::table::Visit;
 use crate::time::{Span, Timestamp};
 
 /// A numbered request of a session.
@@ -41,7 +40,12 @@ pub(crate) fn of_session(
     if let Err(failure) = note_acknowledged(run, request.session, request.acknowledged) {
         return (Response::Failed(failure), false);
     }
-    if let Some(known) = keyspace::read::<ResultRow>(run.table, &keyspace::result(id, request.seq)) {
+    if let Some(len) = run.memory.kept.get(&(id, request.seq)).copied() {
+        if let Err(failure) = run.count_read(len) {
+            return (Response::Failed(failure), false);
+        }
+        let known = keyspace::read::<ResultRow>(run.table, &keyspace::result(id, request.seq));
+        let known = known.expect("what memory says is kept is in the table");
         if known.fingerprint != request.fingerprint {
             return (Response::Failed(Failure::RequestReused), false);
         }
@@ -78,6 +82,11 @@ pub(crate) fn one_shot(
 ) -> (Response, bool) {
     if not_after.is_due_at(run.now) {
         return (Response::Failed(Failure::TooLate), false);
+    }
+    if let Some(bytes) = run.table.get(&keyspace::one_shot(id))
+        && let Err(failure) = run.count_read(bytes.len())
+    {
+        return (Response::Failed(failure), false);
     }
     if let Some(known) = keyspace::read::<OneShotRow>(run.table, &keyspace::one_shot(id))
         && !known.not_after.is_due_at(run.now)
@@ -173,6 +182,13 @@ fn may_run(run: &mut Run<'_>, request: &Numbered<'_>) -> Result<(), Failure> {
     if row.ttl.is_none() {
         session::extend(run, id);
     }
+    if run.memory.kept.len() >= RESULTS_MAX {
+        let what = "remembered requests of the group".to_owned();
+        return Err(Failure::Overloaded {
+            what,
+            retry_after: Span::from_secs(1),
+        });
+    }
     Ok(())
 }
 
@@ -184,6 +200,7 @@ fn remember(run: &mut Run<'_>, request: &Numbered<'_>, response: &Response) {
         response: response.clone(),
     };
     let len = keyspace::write(run.table, key, &row);
+    run.memory.kept.insert((id, request.seq), len);
     let session = run
         .session_mut(id)
         .expect("the session is known: it may have ended, not gone");
@@ -274,22 +291,25 @@ fn absorb_ranges(row: &mut SessionRow) {
 
 /// Drops the results of these numbers, both ends inclusive.
 fn drop_results(run: &mut Run<'_>, id: SessionId, first: u64, last: u64) {
-    if session::kept_count(run, id) == 0 {
-        return;
+    let (mut results, mut bytes) = (0, 0);
+    let of_these = (id, first)..=(id, last);
+    for ((_, seq), len) in run.memory.kept.extract_if(of_these, |_, _| true) {
+        run.table.delete(&keyspace::result(id, seq));
+        results += 1;
+        bytes += len as u64;
     }
-    let mut dropped = Vec::new();
-    let from = keyspace::result(id, first);
-    let mut to = keyspace::result(id, last);
-    to.push(0);
-    run.table.scan(&from, &to, &mut |key, value| {
-        dropped.push((key.to_vec(), value.len()));
-        Visit::Continue(())
-    });
-    for (key, len) in dropped {
-        run.table.delete(&key);
-        let row = run.session_mut(id).expect("its results were just seen");
-        row.kept -= 1;
-        row.kept_bytes -= len as u64;
+    if results > 0 {
+        let row = run.session_mut(id).expect("it has results, so it is known");
+        row.kept -= results;
+        row.kept_bytes -= bytes;
+    }
+}
+
+/// Drops all results of a session that is forgotten.
+pub(crate) fn forget_results(run: &mut Run<'_>, id: SessionId) {
+    let of_session = (id, 0)..=(id, u64::MAX);
+    for ((_, seq), _) in run.memory.kept.extract_if(of_session, |_, _| true) {
+        run.table.delete(&keyspace::result(id, seq));
     }
 }
 

@@ -36,6 +36,9 @@ use tenure_core::time::{Span, Timestamp};
 
 use crate::lab::{Lab, anonymous, cache, export, import, namespace, rows, secret_of};
 
+mod answers;
+mod streams;
+
 const SECOND: Span = Span::from_secs(1);
 
 #[test]
@@ -74,7 +77,7 @@ fn changes_of_every_kind_keep_their_bytes() {
 
 #[test]
 fn rows_of_every_kind_keep_their_bytes() {
-    for (group, lab) in [("home", home_group()), ("system", system_group())] {
+    for (group, lab) in groups() {
         let table = rows(&lab.table);
         let mut kinds: Vec<u8> = table.iter().map(|(key, _)| key[0]).collect();
         kinds.dedup();
@@ -89,7 +92,7 @@ fn rows_of_every_kind_keep_their_bytes() {
 #[test]
 fn every_kind_of_row_is_on_the_page_of_the_keyspace() {
     let page = fs::read_to_string(root().join("src/keyspace.rs")).expect("the page can be read");
-    for (_, lab) in [("home", home_group()), ("system", system_group())] {
+    for (_, lab) in groups() {
         for (key, _) in rows(&lab.table) {
             let kind = char::from(key[0]);
             assert!(page.contains(&format!("//! | `{kind}` |")), "{kind} is not on the page");
@@ -164,14 +167,15 @@ fn rows_of_the_system_group_hold_what_their_page_says() {
 
 #[test]
 fn a_snapshot_keeps_its_bytes() {
-    let lab = home_group();
-    let bytes = vector("snapshot_home", &lab.snapshot());
-    let table = import(&bytes);
-    assert_eq!(table, lab.table);
-    assert_eq!(export(&table), bytes);
-    let reopened = Lab::over(GroupKind::Home, table);
-    reopened.check_memory();
-    assert_eq!(reopened.machine.revision(), lab.machine.revision());
+    for (name, lab) in [("home", home_group()), ("streams", streams::group())] {
+        let bytes = vector(&format!("snapshot_{name}"), &lab.snapshot());
+        let table = import(&bytes);
+        assert_eq!(table, lab.table);
+        assert_eq!(export(&table), bytes);
+        let reopened = Lab::over(GroupKind::Home, table);
+        reopened.check_memory();
+        assert_eq!(reopened.machine.revision(), lab.machine.revision());
+    }
 }
 
 #[test]
@@ -369,7 +373,7 @@ fn entries() -> Vec<(&'static str, Entry)> {
         key: Bytes::from_static(b"jobs/42"),
         guard,
     });
-    vec![
+    let mut entries = vec![
         ("open_session", of(vec![opening(None), opening(Some(SECOND))])),
         (
             "close_session",
@@ -418,7 +422,9 @@ fn entries() -> Vec<(&'static str, Entry)> {
         ),
         ("system", of(system_commands())),
         ("origins_and_keep_alives", origins_and_keep_alives()),
-    ]
+    ];
+    entries.extend(streams::entries());
+    entries
 }
 
 fn origins_and_keep_alives() -> Entry {
@@ -498,7 +504,16 @@ fn changes() -> Vec<(&'static str, Change)> {
     ]
 }
 
-/// A home group with a row of every kind.
+/// A group for every kind of row.
+fn groups() -> [(&'static str, Lab); 3] {
+    [
+        ("home", home_group()),
+        ("system", system_group()),
+        ("streams", streams::group()),
+    ]
+}
+
+/// A home group with a row of every kind but those of streams, which came later.
 fn home_group() -> Lab {
     let mut lab = Lab::home();
     let requests = vec![
@@ -638,7 +653,7 @@ fn of(commands: Vec<Command>) -> Entry {
 }
 
 /// Every name that [`name_of`] can give.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 17] = [
     "open_session",
     "close_session",
     "acknowledge",
@@ -649,6 +664,13 @@ const COMMANDS: [&str; 10] = [
     "touch",
     "take_block",
     "system",
+    "add",
+    "delete_prefix",
+    "txn",
+    "create_stream",
+    "delete_stream",
+    "append",
+    "trim_stream",
 ];
 
 /// The name of a command. A new one is missing here when this is compiled, and then in [`COMMANDS`].
@@ -664,6 +686,13 @@ fn name_of(command: &Command) -> &'static str {
         Command::Touch { .. } => "touch",
         Command::TakeBlock { .. } => "take_block",
         Command::System(_) => "system",
+        Command::Add { .. } => "add",
+        Command::DeletePrefix { .. } => "delete_prefix",
+        Command::Txn(_) => "txn",
+        Command::CreateStream { .. } => "create_stream",
+        Command::DeleteStream { .. } => "delete_stream",
+        Command::Append { .. } => "append",
+        Command::TrimStream { .. } => "trim_stream",
     }
 }
 
@@ -681,6 +710,11 @@ fn name_of_kind(kind: u8) -> &'static str {
         b'O' => "owned",
         b'Q' => "results",
         b'X' => "single_calls",
+        b'A' => "streams",
+        b'H' => "heads",
+        b'E' => "records",
+        b'G' => "message_ids",
+        b'U' => "ends_of_message_ids",
         b'c' => "cluster",
         b'n' => "nodes",
         b'f' => "folders",

@@ -13,13 +13,13 @@ use tenure_core::command::Entry;
 use tenure_core::effect::{Change, ChangeKind, Effect};
 use tenure_core::ids::{Incarnation, ObjectName, SessionId};
 use tenure_core::machine::{Applied, GroupKind};
-use tenure_core::query::{Found, Query, SessionView};
+use tenure_core::query::{Found, Query, ReadFrom, SessionView};
 use tenure_core::response::{Done, Response};
 use tenure_core::table::MemTable;
 
 use crate::lab::{Lab, cache, namespace};
 use crate::naive::{Naive, Told};
-use crate::scripts::{CACHES, KEYS, Step, Writer, great_sessions, prelude, script};
+use crate::scripts::{CACHES, KEYS, STREAMS, Step, Writer, great_sessions, prelude, script};
 
 /// How often the two run the same random script.
 const CASES: u32 = 400;
@@ -39,6 +39,7 @@ struct Pair {
 struct Watch {
     revision: u64,
     names: BTreeMap<Incarnation, ObjectName>,
+    tails: BTreeMap<Incarnation, u64>,
     /// The highest token that each name ever had.
     tokens: BTreeMap<(ObjectName, Bytes), u64>,
     /// Every key, from the change feed alone.
@@ -114,16 +115,24 @@ fn random_scripts_meet_everything_that_can_happen_to_them() {
         }
     }
     let expected = [
+        "Appended",
         "Changed(Change",
         "Done(Acknowledged)",
+        "Done(Added",
+        "Done(Appended(Appended",
         "Done(BlockTaken",
         "Done(CacheCreated",
         "Done(CacheDeleted",
         "Done(Deleted",
+        "Done(PrefixDeleted",
         "Done(Put",
         "Done(SessionClosed",
         "Done(SessionOpened",
+        "Done(StreamCreated",
+        "Done(StreamDeleted",
+        "Done(StreamTrimmed",
         "Done(Touched",
+        "Done(Txn",
         "Ended",
         "Failed(Invalid",
         "Failed(NotFound",
@@ -134,10 +143,14 @@ fn random_scripts_meet_everything_that_can_happen_to_them() {
         "Failed(TooLate)",
         "Failed(WrongGroup)",
         "Failed(WrongSecret",
+        "Failed(WrongType",
         "ObjectDeleted",
         "Refused(ConditionFailed(None))",
         "Refused(ConditionFailed(Some(KeyFacts",
         "Refused(ExistsOtherwise(CacheRecord",
+        "Refused(StaleToken",
+        "Refused(StreamExistsOtherwise(StreamRecord",
+        "Refused(WrongTail",
         "Renewed",
         "SessionEnded",
         "Unknown",
@@ -202,7 +215,22 @@ impl Pair {
                 }
             }
         }
+        self.check_streams();
         self.check_sessions();
+    }
+
+    fn check_streams(&self) {
+        assert_eq!(self.lab.query(&Query::Streams(namespace("prod"))), self.naive.streams());
+        for name in STREAMS.map(cache) {
+            let found = self.lab.query(&Query::Stream(name.clone()));
+            assert_eq!(found, self.naive.stream(&name));
+            let all = Query::Records {
+                stream: name.clone(),
+                from: ReadFrom::Earliest,
+                limit: usize::MAX,
+            };
+            assert_eq!(self.lab.query(&all), self.naive.records(&name));
+        }
     }
 
     fn check_sessions(&self) {
@@ -252,13 +280,22 @@ impl Watch {
         for effect in &applied.effects {
             let revision = match effect {
                 Effect::Changed(change) => change.revision,
-                Effect::SessionEnded { revision, .. } | Effect::ObjectDeleted { revision, .. } => *revision,
+                Effect::SessionEnded { revision, .. }
+                | Effect::ObjectDeleted { revision, .. }
+                | Effect::Appended { revision, .. } => *revision,
             };
             assert!(revision >= self.revision, "revisions never go back");
             self.revision = revision;
             match effect {
                 Effect::Changed(change) => self.see_change(change),
-                Effect::ObjectDeleted { incarnation, .. } => self.told.retain(|(life, _), _| life != incarnation),
+                Effect::ObjectDeleted { incarnation, .. } => {
+                    self.told.retain(|(life, _), _| life != incarnation);
+                    self.tails.remove(incarnation);
+                }
+                Effect::Appended { incarnation, tail, .. } => {
+                    let before = self.tails.insert(*incarnation, *tail);
+                    assert!(before.is_none_or(|before| before < *tail), "a tail only grows");
+                }
                 Effect::SessionEnded { session, .. } => {
                     let owns = self.told.values().any(|(_, _, _, owner)| *owner == Some(*session));
                     assert!(!owns, "what a session owns is told to be gone before its end is");

@@ -6,15 +6,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use tenure_core::command::{Acknowledged, Command, Entry, Guard, Origin, Request};
+use tenure_core::command::{Acknowledged, CacheSettings, Command, Entry, Guard, Origin, Request};
 use tenure_core::effect::{Change, ChangeKind, Effect};
 use tenure_core::ids::{Fingerprint, Incarnation, ObjectName, Revision, Secret, SessionId, SessionRef};
-use tenure_core::limits::{BLOCK_REVISIONS, BLOCKS_WAITING_MAX, ENDED_PER_ENTRY_MAX, SESSION_OWNED_MAX};
+use tenure_core::limits::{BLOCK_REVISIONS, BLOCKS_WAITING_MAX, ENDED_PER_ENTRY_USUAL, SESSION_OWNED_MAX};
 use tenure_core::machine::Applied;
-use tenure_core::query::{Found, KeyView, SessionView};
 use tenure_core::refusal::{EndReason, Failure, KeyFacts, Missing, Refusal};
 use tenure_core::response::{Answer, CacheRecord, Done, KeptAlive, Removed, Response};
 use tenure_core::time::{Span, Timestamp};
+
+mod counters;
+mod reads;
+mod streams;
+mod transactions;
+
+use counters::counter;
+use streams::Stream;
 
 const QUARTER_HOUR: Span = Span::from_secs(15 * 60);
 const HOUR: Span = Span::from_secs(3_600);
@@ -31,11 +38,14 @@ pub(crate) struct Naive {
     top: u64,
     waiting: usize,
     caches: BTreeMap<ObjectName, Cache>,
+    streams: BTreeMap<ObjectName, Stream>,
     sessions: BTreeMap<SessionId, Session>,
     calls: BTreeMap<u128, Call>,
     /// Of the entry that is being applied.
     effects: Vec<Effect>,
     is_sweeping: bool,
+    /// While a transaction is tried: the revision that it has consumed, if it has.
+    step: Option<Option<u64>>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +92,7 @@ enum Due {
     Key(Incarnation, Bytes, ObjectName),
     EndedSession(SessionId),
     Call(u128),
+    Stream(Incarnation, ObjectName),
 }
 
 impl Naive {
@@ -94,14 +105,15 @@ impl Naive {
             .iter()
             .map(|kept| self.keep_alive(before, *kept))
             .collect::<Vec<KeptAlive>>();
-        self.end_what_is_due();
+        let ended = self.end_what_is_due();
+        self.shorten_streams(ENDED_PER_ENTRY_USUAL.saturating_sub(ended));
         let kept_alive = kept_alive.into_iter().map(|kept| self.with_revision(kept)).collect();
         let answers = entry.requests.iter().map(|request| self.answer(request)).collect();
         Applied {
             kept_alive,
             answers,
             effects: std::mem::take(&mut self.effects),
-            more_due: self.is_sweeping || !self.due().is_empty(),
+            more_due: self.is_sweeping || self.is_shortening() || !self.due().is_empty(),
             revision: Revision(self.revision),
             time: self.now,
         }
@@ -181,20 +193,26 @@ impl Naive {
         for (id, call) in &self.calls {
             due.insert((call.not_after, Due::Call(*id)));
         }
+        for (name, stream) in &self.streams {
+            if let Some(end) = stream.first_end() {
+                due.insert((end, Due::Stream(stream.record.incarnation, name.clone())));
+            }
+        }
         due.retain(|(deadline, _)| *deadline < self.now);
         due
     }
 
-    fn end_what_is_due(&mut self) {
+    /// Ends what is due, and says how much.
+    fn end_what_is_due(&mut self) -> usize {
         let mut ended = 0;
         for (_, item) in self.due() {
             let size = match &item {
                 Due::Session(id) => 1 + self.owned_by(*id).len(),
                 Due::EndedSession(id) => 1 + self.sessions[id].results.len(),
-                Due::Key(..) | Due::Call(_) => 1,
+                Due::Key(..) | Due::Call(_) | Due::Stream(..) => 1,
             };
-            if ended > 0 && ended + size > ENDED_PER_ENTRY_MAX {
-                return;
+            if ended > 0 && ended + size > ENDED_PER_ENTRY_USUAL {
+                return ended;
             }
             ended += size;
             match item {
@@ -212,8 +230,14 @@ impl Naive {
                 Due::Call(id) => {
                     self.calls.remove(&id);
                 }
+                Due::Stream(_, name) => {
+                    let now = self.now;
+                    let stream = self.streams.get_mut(&name).expect("what is due is there");
+                    ended += stream.expire(now, ENDED_PER_ENTRY_USUAL + 1 - ended) - 1;
+                }
             }
         }
+        ended
     }
 
     fn answer(&mut self, request: &Request) -> Answer {
@@ -234,6 +258,7 @@ impl Naive {
         };
         let remaining = match (command, &mut response) {
             (Command::Put { cache, key, .. }, Response::Done(Done::Put { created, .. }))
+            | (Command::Add { cache, key, .. }, Response::Done(Done::Added { created, .. }))
             | (Command::Touch { cache, key, .. }, Response::Done(Done::Touched { created, .. })) => {
                 self.remaining_of(cache, key, *created)
             }
@@ -359,23 +384,7 @@ impl Naive {
             Command::Acknowledge { session, acknowledged } => {
                 self.acknowledge(*session, acknowledged).map(|()| Done::Acknowledged)
             }
-            Command::CreateCache { name, settings } => match self.caches.get(name).map(|cache| cache.record.clone()) {
-                Some(record) if record.settings == *settings => Ok(Done::CacheCreated { record, existed: true }),
-                Some(record) => return Response::Refused(Refusal::ExistsOtherwise(record)),
-                None => {
-                    let record = CacheRecord {
-                        name: name.clone(),
-                        settings: settings.clone(),
-                        incarnation: Incarnation(self.consume()),
-                    };
-                    let cache = Cache {
-                        record: record.clone(),
-                        keys: BTreeMap::new(),
-                    };
-                    self.caches.insert(name.clone(), cache);
-                    Ok(Done::CacheCreated { record, existed: false })
-                }
-            },
+            Command::CreateCache { name, settings } => return self.create_cache(name, settings),
             Command::DeleteCache { name } => self.delete_cache(name),
             Command::Put {
                 cache,
@@ -394,29 +403,13 @@ impl Naive {
                 if let Some(verdict) = self.refuses(cache, key, guard.as_ref()) {
                     return verdict;
                 }
-                let version = self.caches[cache].keys.get(key).map(|row| row.version);
-                let removed = version.map(|version| Removed {
-                    revision: self.remove(cache, key, EndReason::Delete),
-                    version,
-                });
-                Ok(Done::Deleted { removed })
+                Ok(self.delete(cache, key))
             }
             Command::Touch { cache, key, ttl, guard } => {
                 if let Some(verdict) = self.refuses(cache, key, guard.as_ref()) {
                     return verdict;
                 }
-                let deadline = self.now + *ttl;
-                let missing = Failure::NotFound {
-                    what: Missing::Key(key.clone()),
-                };
-                let keys = &mut self.caches.get_mut(cache).expect("it was just seen").keys;
-                keys.get_mut(key).ok_or(missing).map(|row| {
-                    row.deadline = Some(deadline);
-                    Done::Touched {
-                        version: row.version,
-                        created: row.created,
-                    }
-                })
+                self.touch(cache, key, *ttl)
             }
             Command::TakeBlock { first } => {
                 let taken = *first >= self.top && self.waiting < BLOCKS_WAITING_MAX;
@@ -428,11 +421,67 @@ impl Naive {
                 Ok(Done::BlockTaken { taken })
             }
             Command::System(_) => Err(Failure::WrongGroup),
+            Command::Add { cache, key, delta, ttl } => {
+                if let Some(verdict) = self.refuses(cache, key, None) {
+                    return verdict;
+                }
+                self.add(cache, key, *delta, *ttl)
+            }
+            Command::DeletePrefix { cache, prefix } => self.delete_prefix(cache, prefix),
+            Command::Txn(txn) => return self.txn(txn),
+            Command::CreateStream { name, settings } => return self.create_stream(name, *settings),
+            Command::DeleteStream { name } => self.delete_stream(name),
+            Command::Append { stream, append } => return self.append(stream, append),
+            Command::TrimStream { stream, before } => self.trim(stream, *before),
         };
         match done {
             Ok(done) => Response::Done(done),
             Err(failure) => Response::Failed(failure),
         }
+    }
+
+    fn create_cache(&mut self, name: &ObjectName, settings: &CacheSettings) -> Response {
+        let existing = self.caches.get(name).map(|cache| cache.record.clone());
+        if let Some(record) = existing {
+            if record.settings == *settings {
+                return Response::Done(Done::CacheCreated { record, existed: true });
+            }
+            return Response::Refused(Refusal::ExistsOtherwise(record));
+        }
+        let record = CacheRecord {
+            name: name.clone(),
+            settings: settings.clone(),
+            incarnation: Incarnation(self.consume()),
+        };
+        let cache = Cache {
+            record: record.clone(),
+            keys: BTreeMap::new(),
+        };
+        self.caches.insert(name.clone(), cache);
+        Response::Done(Done::CacheCreated { record, existed: false })
+    }
+
+    fn delete(&mut self, name: &ObjectName, key: &Bytes) -> Done {
+        let version = self.caches[name].keys.get(key).map(|row| row.version);
+        let removed = version.map(|version| Removed {
+            revision: self.remove(name, key, EndReason::Delete),
+            version,
+        });
+        Done::Deleted { removed }
+    }
+
+    fn touch(&mut self, name: &ObjectName, key: &Bytes, ttl: Span) -> Result<Done, Failure> {
+        let deadline = self.now + ttl;
+        let missing = Failure::NotFound {
+            what: Missing::Key(key.clone()),
+        };
+        let keys = &mut self.caches.get_mut(name).expect("it was just seen").keys;
+        let row = keys.get_mut(key).ok_or(missing)?;
+        row.deadline = Some(deadline);
+        Ok(Done::Touched {
+            version: row.version,
+            created: row.created,
+        })
     }
 
     fn open(&mut self, nonce: u128, secret: Secret, ttl: Option<Span>, label: &str) -> Result<Done, Failure> {
@@ -557,9 +606,19 @@ impl Naive {
                 });
             }
         }
-        let version = self.consume();
         let deadline = ttl.map(|ttl| self.now + ttl);
-        let owner = owner.map(|owner| owner.id);
+        Ok(self.write(name, key, value, deadline, owner.map(|owner| owner.id)))
+    }
+
+    fn write(
+        &mut self,
+        name: &ObjectName,
+        key: &Bytes,
+        value: &Bytes,
+        deadline: Option<Timestamp>,
+        owner: Option<SessionId>,
+    ) -> Done {
+        let version = self.consume();
         let cache = self.caches.get_mut(name).expect("it was just seen");
         let old = cache.keys.get(key).map(|old| (old.version, old.created));
         let created = old.map_or(version, |(_, created)| created);
@@ -579,11 +638,11 @@ impl Naive {
                 value: value.clone(),
                 created,
                 owner,
-                ttl,
+                ttl: deadline.map(|deadline| deadline.remaining_at(self.now)),
             },
             previous_version: old.map(|(version, _)| version),
         }));
-        Ok(Done::Put { version, created })
+        Done::Put { version, created }
     }
 
     fn remove(&mut self, name: &ObjectName, key: &Bytes, reason: EndReason) -> u64 {
@@ -681,69 +740,14 @@ impl Naive {
     }
 
     fn consume(&mut self) -> u64 {
+        if let Some(Some(shared)) = self.step {
+            return shared;
+        }
         self.revision += 1;
+        if self.step.is_some() {
+            self.step = Some(Some(self.revision));
+        }
         self.revision
-    }
-
-    /// What a reader sees of a cache.
-    pub(crate) fn list(&self, name: &ObjectName) -> Found {
-        let Some(cache) = self.caches.get(name) else {
-            return Found::Failed(no_cache(name));
-        };
-        let visible = cache.keys.iter().filter(|(_, row)| {
-            let own = row.deadline.is_none_or(|deadline| deadline >= self.now);
-            own && row.owner.is_none_or(|owner| self.sessions[&owner].deadline >= self.now)
-        });
-        let keys = visible.map(|(key, row)| KeyView {
-            key: key.clone(),
-            value: row.value.clone(),
-            version: row.version,
-            created: row.created,
-            owner: row.owner,
-            remaining: self.remaining(row),
-        });
-        Found::Keys {
-            keys: keys.take(1_000).collect(),
-            more: cache.keys.len() > 1_000,
-        }
-    }
-
-    /// What a reader sees of each session, without what it owns by name.
-    pub(crate) fn sessions(&self) -> Vec<SessionView> {
-        self.sessions
-            .iter()
-            .map(|(id, session)| {
-                let lapsed = session.ended.is_none() && session.deadline < self.now;
-                let ended = session.ended.or(lapsed.then_some((EndReason::Expired, 0)));
-                let open = ended.is_none();
-                SessionView {
-                    id: *id,
-                    namespace: crate::lab::namespace("prod"),
-                    label: session.label.clone(),
-                    ttl: session.ttl,
-                    remaining: session
-                        .ttl
-                        .filter(|_| open)
-                        .map(|_| session.deadline.remaining_at(self.now)),
-                    ended,
-                    owned_count: if open { self.owned_by(*id).len() as u64 } else { 0 },
-                    owned: Vec::new(),
-                    results_kept: session.results.len() as u64,
-                }
-            })
-            .collect()
-    }
-
-    /// Every key as the change feed tells it: its last put.
-    pub(crate) fn state(&self) -> Told {
-        let mut state = BTreeMap::new();
-        for cache in self.caches.values() {
-            for (key, row) in &cache.keys {
-                let told = (row.value.clone(), row.version, row.created, row.owner);
-                state.insert((cache.record.incarnation, key.clone()), told);
-            }
-        }
-        state
     }
 }
 

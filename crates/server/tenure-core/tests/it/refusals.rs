@@ -7,11 +7,10 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tenure_core::command::{Acknowledged, CacheSettings, Command, Guard, Request, SystemCommand};
-use tenure_core::ids::{Incarnation, Namespace, Nonce, ObjectName, Secret, SessionId, SessionRef};
-use tenure_core::keyspace::{ClusterRow, SessionRow};
+use tenure_core::ids::{Incarnation, Nonce, ObjectName, Secret, SessionId, SessionRef};
+use tenure_core::keyspace::SessionRow;
 use tenure_core::limits::{
-    BLOCK_REVISIONS, NAMESPACES_MAX, OBJECTS_PER_NAMESPACE_MAX, ONE_SHOTS_MAX, SESSION_OWNED_MAX, SESSION_RESULTS_MAX,
-    SESSIONS_MAX,
+    OBJECTS_PER_NAMESPACE_MAX, ONE_SHOTS_MAX, SESSION_OWNED_MAX, SESSION_RESULTS_MAX, SESSIONS_MAX,
 };
 use tenure_core::machine::GroupKind;
 use tenure_core::refusal::{EndReason, Failure, KeyFacts, Missing, Refusal};
@@ -23,6 +22,9 @@ use crate::lab::{
     Lab, acknowledging, anonymous, cache, create, delete, namespace, numbered, one_shot, open, put, put_with,
     secret_of, touch, with_wrong_secret,
 };
+
+mod objects;
+mod system;
 
 const HOUR: Span = Span::from_secs(3_600);
 /// When the requests of the tables are made.
@@ -114,10 +116,29 @@ fn touching_a_key_follows_its_rules() {
 }
 
 #[test]
+fn adding_and_deleting_by_prefix_follow_their_rules() {
+    check(objects::add_rules());
+    check(objects::delete_prefix_rules());
+}
+
+#[test]
+fn streams_follow_their_rules() {
+    check(objects::create_stream_rules());
+    check(objects::stream_rules());
+    check(objects::append_rules());
+}
+
+#[test]
+fn transactions_follow_their_rules() {
+    check(objects::txn_form_rules());
+    check(objects::txn_rules());
+}
+
+#[test]
 fn system_commands_follow_their_rules() {
-    check(founding_rules());
-    check(unfounded_rules());
-    check(system_limit_rules());
+    check(system::founding_rules());
+    check(system::unfounded_rules());
+    check(system::system_limit_rules());
 }
 
 #[test]
@@ -135,9 +156,12 @@ fn every_failure_and_every_refusal_stands_in_some_table() {
         put_rules(),
         delete_rules(),
         touch_rules(),
-        founding_rules(),
-        unfounded_rules(),
-        system_limit_rules(),
+        objects::add_rules(),
+        objects::create_stream_rules(),
+        objects::append_rules(),
+        system::founding_rules(),
+        system::unfounded_rules(),
+        system::system_limit_rules(),
     ];
     let seen: BTreeSet<&str> = all
         .iter()
@@ -284,8 +308,10 @@ fn wrong_group_rules() -> Rules {
     Rules {
         of: "any command of a home group, in the system group",
         rows: commands
+            .into_iter()
+            .chain(objects::commands())
             .map(|command| row("it belongs to another group", anonymous(command), Failure::WrongGroup))
-            .into(),
+            .collect(),
         ..Rules::at(Lab::empty(GroupKind::System))
     }
 }
@@ -305,7 +331,7 @@ fn revision_rules() -> Rules {
         anonymous(Command::System(SystemCommand::ReserveBlock)),
         Failure::WrongGroup,
     )];
-    rows.extend(commands.map(|command| {
+    rows.extend(commands.into_iter().chain(objects::commands()).map(|command| {
         let failure = Failure::Overloaded {
             what: "revisions".to_owned(),
             retry_after: Span::from_millis(100),
@@ -601,82 +627,6 @@ fn touch_rules() -> Rules {
     }
 }
 
-fn founding_rules() -> Rules {
-    Rules {
-        of: "founding a cluster",
-        rows: vec![row(
-            "it is to have no home group",
-            system(SystemCommand::Found {
-                cluster: 1,
-                home_groups: 0,
-            }),
-            Failure::Invalid {
-                field: "home_groups".to_owned(),
-                rule: "at least one".to_owned(),
-            },
-        )],
-        ..Rules::at(Lab::empty(GroupKind::System))
-    }
-}
-
-fn unfounded_rules() -> Rules {
-    let commands = [
-        SystemCommand::AddNode {
-            folder: 1,
-            address: String::new(),
-        },
-        assign("prod"),
-        SystemCommand::ReserveBlock,
-    ];
-    Rules {
-        of: "any other system command",
-        rows: commands
-            .map(|command| {
-                let failure = Failure::Overloaded {
-                    what: "the cluster is being founded".to_owned(),
-                    retry_after: Span::from_millis(100),
-                };
-                row("the cluster is not founded yet", system(command), failure)
-            })
-            .into(),
-        ..Rules::at(Lab::empty(GroupKind::System))
-    }
-}
-
-fn system_limit_rules() -> Rules {
-    let mut lab = Lab::empty(GroupKind::System);
-    let row_of_the_cluster = ClusterRow {
-        cluster: 1,
-        home_groups: 1,
-        floor: i64::MAX as u64 - BLOCK_REVISIONS + 1,
-        next_node: 1,
-        namespaces: NAMESPACES_MAX as u64,
-    };
-    lab.table.put(b"c".to_vec(), bytes_of_row(&row_of_the_cluster));
-    Rules {
-        of: "a system command at its bounds",
-        rows: vec![
-            row(
-                "there are as many namespaces as a cluster may have",
-                system(assign("prod")),
-                Failure::Limit {
-                    which: "namespaces".to_owned(),
-                    value: NAMESPACES_MAX as u64,
-                },
-            ),
-            row(
-                "revisions are used up",
-                system(SystemCommand::ReserveBlock),
-                Failure::Limit {
-                    which: "revisions".to_owned(),
-                    value: i64::MAX as u64,
-                },
-            ),
-        ],
-        ..Rules::at(lab)
-    }
-}
-
 /// Tries every row on a state of its own, and that it changes nothing which anybody could see.
 fn check(rules: Rules) {
     for row in rules.rows {
@@ -811,21 +761,12 @@ fn delete_in(name: &str, key: &str) -> Command {
     }
 }
 
-fn assign(name: &str) -> SystemCommand {
-    let namespace: Namespace = namespace(name);
-    SystemCommand::AssignNamespace { namespace }
-}
-
-fn system(command: SystemCommand) -> Request {
-    anonymous(Command::System(command))
-}
-
 fn bytes_of_row(row: &impl serde::Serialize) -> Bytes {
     Bytes::from(postcard::to_extend(row, vec![1]).expect("plain data always encodes"))
 }
 
 /// Every name that [`name_of`] can give.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 18] = [
     "condition_failed",
     "exists_otherwise",
     "invalid",
@@ -836,10 +777,14 @@ const NAMES: [&str; 14] = [
     "request_reused",
     "session_expired",
     "session_unknown",
+    "stale_token",
+    "stream_exists_otherwise",
     "too_late",
     "window_full",
     "wrong_group",
     "wrong_secret",
+    "wrong_tail",
+    "wrong_type",
 ];
 
 /// The name of a refusal or failure. A new one is missing here when this is compiled, and then in [`NAMES`].
@@ -848,6 +793,9 @@ fn name_of(response: &Response) -> &'static str {
         Response::Done(done) => panic!("no refusal: {done:?}"),
         Response::Refused(Refusal::ConditionFailed(_)) => "condition_failed",
         Response::Refused(Refusal::ExistsOtherwise(_)) => "exists_otherwise",
+        Response::Refused(Refusal::WrongTail { .. }) => "wrong_tail",
+        Response::Refused(Refusal::StaleToken { .. }) => "stale_token",
+        Response::Refused(Refusal::StreamExistsOtherwise(_)) => "stream_exists_otherwise",
         Response::Failed(failure) => match failure {
             Failure::SessionExpired { .. } => "session_expired",
             Failure::SessionUnknown { .. } => "session_unknown",
@@ -861,6 +809,7 @@ fn name_of(response: &Response) -> &'static str {
             Failure::Limit { .. } => "limit",
             Failure::Overloaded { .. } => "overloaded",
             Failure::WrongGroup => "wrong_group",
+            Failure::WrongType { .. } => "wrong_type",
         },
     }
 }

@@ -10,8 +10,11 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use tenure_core::codec;
-use tenure_core::command::{Acknowledged, CacheSettings, Command, Entry, Guard, Origin, Request, SystemCommand};
-use tenure_core::ids::{Fingerprint, Nonce, OneShotId, SessionId, SessionRef};
+use tenure_core::command::{
+    Acknowledged, Append, CacheSettings, Command, Entry, FenceMode, Guard, Operation, Origin, Request, StreamSettings,
+    SystemCommand, Txn, TxnGuard,
+};
+use tenure_core::ids::{Fingerprint, Nonce, ObjectName, OneShotId, SessionId, SessionRef};
 use tenure_core::limits::{BLOCK_REVISIONS, ENTRY_COMMANDS_MAX, SESSION_OWNED_MAX};
 use tenure_core::machine::{Applied, Machine};
 use tenure_core::response::{Done, Response};
@@ -22,6 +25,10 @@ use crate::lab::{anonymous, cache, create, entry_at, namespace, open, secret_of,
 /// The caches that scripts use, and their keys.
 pub(crate) const CACHES: [&str; 2] = ["one", "two"];
 pub(crate) const KEYS: [&str; 4] = ["a", "a/b", "b", "c"];
+/// The streams that scripts use.
+pub(crate) const STREAMS: [&str; 2] = ["jobs", "logs"];
+/// The prefixes that are deleted.
+const PREFIXES: [&str; 3] = ["", "a", "b"];
 /// The first of the sessions that own as much as a session may.
 const GREAT_NONCE: u128 = 1_000;
 
@@ -110,6 +117,61 @@ enum Deed {
         number: u64,
     },
     WrongGroup,
+    Add {
+        place: Place,
+        delta: i64,
+        ttl_ms: Option<u64>,
+    },
+    DeletePrefix {
+        cache: usize,
+        prefix: usize,
+    },
+    Txn {
+        guards: Vec<Premise>,
+        then: Vec<Act>,
+        otherwise: Vec<Act>,
+    },
+    CreateStream {
+        stream: usize,
+        settings: StreamSettings,
+    },
+    DeleteStream {
+        stream: usize,
+    },
+    Append(Appending),
+    Trim {
+        stream: usize,
+        back: u64,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Appending {
+    stream: usize,
+    records: Vec<u8>,
+    /// The tail as it was last known, or one beside it.
+    expected: Option<u64>,
+    token: Option<u64>,
+    id: Option<u8>,
+}
+
+/// A guard of a transaction.
+#[derive(Clone, Debug)]
+enum Premise {
+    Key(Place, Condition),
+    Counter(Place, Option<i64>, Option<i64>),
+    Tail(usize, u64),
+    Alive(Actor),
+}
+
+/// An operation of a transaction.
+#[derive(Clone, Debug)]
+enum Act {
+    Put(Place, u8, Option<u64>, Option<Actor>),
+    Delete(Place),
+    Add(Place, i64, Option<u64>),
+    Append(Appending),
+    Get(Place),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +197,7 @@ pub(crate) struct Writer {
     sessions: BTreeMap<u128, SessionRef>,
     seqs: BTreeMap<SessionId, u64>,
     known: BTreeMap<(usize, usize), (u64, u64)>,
+    tails: BTreeMap<usize, u64>,
     sent: Vec<Request>,
 }
 
@@ -149,12 +212,20 @@ pub(crate) fn script(entries_max: usize, great: bool) -> impl Strategy<Value = V
     vec(step, 1..entries_max)
 }
 
-/// What happens before every script: the first block, and both caches.
+/// What happens before every script: the first block, both caches and both streams.
 pub(crate) fn prelude() -> Vec<Entry> {
     let requests = vec![
         anonymous(Command::TakeBlock { first: 1 }),
         anonymous(create(CACHES[0], 1)),
         anonymous(create(CACHES[1], 1)),
+        anonymous(Command::CreateStream {
+            name: cache(STREAMS[0]),
+            settings: stream_settings(0, 0),
+        }),
+        anonymous(Command::CreateStream {
+            name: cache(STREAMS[1]),
+            settings: stream_settings(1, 1),
+        }),
     ];
     vec![entry_at(Timestamp(0), requests)]
 }
@@ -231,6 +302,11 @@ impl Writer {
                     let key = KEYS.iter().position(|name| name.as_bytes() == key);
                     if let (Some(cache), Some(key)) = (cache, key) {
                         self.known.insert((cache, key), (*version, *created));
+                    }
+                }
+                (Command::Append { stream, .. }, Response::Done(Done::Appended(appended))) => {
+                    if let Some(stream) = STREAMS.iter().position(|name| *name == stream.name) {
+                        self.tails.insert(stream, appended.first + appended.count);
                     }
                 }
                 _ => {}
@@ -320,33 +396,141 @@ impl Writer {
             },
             Deed::Put {
                 place,
-                value,
+                value: of,
                 ttl_ms,
                 guard,
                 owner,
             } => Command::Put {
-                cache: cache(CACHES[place.cache]),
-                key: Bytes::from_static(KEYS[place.key].as_bytes()),
-                value: Bytes::from(vec![*value]),
+                cache: place.cache(),
+                key: place.key(),
+                value: value(*of),
                 ttl: ttl_ms.map(Span::from_millis),
                 guard: guard.map(|guard| self.guard(*place, guard)),
                 owner: owner.map(|owner| self.session(owner)),
             },
             Deed::Delete { place, guard } => Command::Delete {
-                cache: cache(CACHES[place.cache]),
-                key: Bytes::from_static(KEYS[place.key].as_bytes()),
+                cache: place.cache(),
+                key: place.key(),
                 guard: guard.map(|guard| self.guard(*place, guard)),
             },
             Deed::Touch { place, ttl_ms, guard } => Command::Touch {
-                cache: cache(CACHES[place.cache]),
-                key: Bytes::from_static(KEYS[place.key].as_bytes()),
+                cache: place.cache(),
+                key: place.key(),
                 ttl: Span::from_millis(*ttl_ms),
                 guard: guard.map(|guard| self.guard(*place, guard)),
             },
+            deed => self.command_of_objects(deed),
+        }
+    }
+
+    fn command_of_objects(&self, deed: &Deed) -> Command {
+        match deed {
             Deed::TakeBlock { number } => Command::TakeBlock {
                 first: number * BLOCK_REVISIONS + 1,
             },
             Deed::WrongGroup => Command::System(SystemCommand::ReserveBlock),
+            Deed::Add { place, delta, ttl_ms } => Command::Add {
+                cache: place.cache(),
+                key: place.key(),
+                delta: *delta,
+                ttl: ttl_ms.map(Span::from_millis),
+            },
+            Deed::DeletePrefix { cache: which, prefix } => Command::DeletePrefix {
+                cache: cache(CACHES[*which]),
+                prefix: Bytes::from_static(PREFIXES[*prefix].as_bytes()),
+            },
+            Deed::Txn {
+                guards,
+                then,
+                otherwise,
+            } => Command::Txn(Txn {
+                guards: guards.iter().map(|premise| self.premise(premise)).collect(),
+                then: then.iter().map(|act| self.act(act)).collect(),
+                otherwise: otherwise.iter().map(|act| self.act(act)).collect(),
+            }),
+            Deed::CreateStream { stream, settings } => Command::CreateStream {
+                name: cache(STREAMS[*stream]),
+                settings: *settings,
+            },
+            Deed::DeleteStream { stream } => Command::DeleteStream {
+                name: cache(STREAMS[*stream]),
+            },
+            Deed::Append(appending) => Command::Append {
+                stream: cache(STREAMS[appending.stream]),
+                append: self.append(appending),
+            },
+            Deed::Trim { stream, back } => Command::TrimStream {
+                stream: cache(STREAMS[*stream]),
+                before: self.tails.get(stream).copied().unwrap_or(0).saturating_sub(*back),
+            },
+            other => unreachable!("{other:?} is done elsewhere"),
+        }
+    }
+
+    fn append(&self, appending: &Appending) -> Append {
+        let tail = self.tails.get(&appending.stream).copied().unwrap_or(0);
+        Append {
+            records: appending
+                .records
+                .iter()
+                .map(|len| Bytes::from(vec![b'r'; usize::from(*len)]))
+                .collect(),
+            expected: appending.expected.map(|beside| tail + beside),
+            token: appending.token,
+            message_id: appending.id.map(|id| Bytes::from(vec![id])),
+        }
+    }
+
+    fn premise(&self, premise: &Premise) -> TxnGuard {
+        match premise {
+            Premise::Key(place, condition) => TxnGuard::Key {
+                cache: place.cache(),
+                key: place.key(),
+                guard: self.guard(*place, *condition),
+            },
+            Premise::Counter(place, min, max) => TxnGuard::Counter {
+                cache: place.cache(),
+                key: place.key(),
+                min: *min,
+                max: *max,
+            },
+            Premise::Tail(stream, beside) => TxnGuard::StreamTail {
+                stream: cache(STREAMS[*stream]),
+                tail: self.tails.get(stream).copied().unwrap_or(0) + beside,
+            },
+            Premise::Alive(actor) => TxnGuard::SessionAlive {
+                session: self.session(*actor).id,
+            },
+        }
+    }
+
+    fn act(&self, act: &Act) -> Operation {
+        match act {
+            Act::Put(place, of, ttl_ms, owner) => Operation::Put {
+                cache: place.cache(),
+                key: place.key(),
+                value: value(*of),
+                ttl: ttl_ms.map(Span::from_millis),
+                owner: owner.map(|owner| self.session(owner)),
+            },
+            Act::Delete(place) => Operation::Delete {
+                cache: place.cache(),
+                key: place.key(),
+            },
+            Act::Add(place, delta, ttl_ms) => Operation::Add {
+                cache: place.cache(),
+                key: place.key(),
+                delta: *delta,
+                ttl: ttl_ms.map(Span::from_millis),
+            },
+            Act::Append(appending) => Operation::Append {
+                stream: cache(STREAMS[appending.stream]),
+                append: self.append(appending),
+            },
+            Act::Get(place) => Operation::Get {
+                cache: place.cache(),
+                key: place.key(),
+            },
         }
     }
 
@@ -355,7 +539,7 @@ impl Writer {
         match condition {
             Condition::Absent => Guard::Absent,
             Condition::Present => Guard::Present,
-            Condition::Value(value) => Guard::Value(Bytes::from(vec![value])),
+            Condition::Value(of) => Guard::Value(value(of)),
             Condition::Version(beside) => Guard::Version(version + beside),
             Condition::Created(beside) => Guard::Created(created + beside),
         }
@@ -372,6 +556,36 @@ impl Writer {
         } else {
             session
         }
+    }
+}
+
+impl Place {
+    fn cache(self) -> ObjectName {
+        cache(CACHES[self.cache])
+    }
+
+    fn key(self) -> Bytes {
+        Bytes::from_static(KEYS[self.key].as_bytes())
+    }
+}
+
+/// What scripts write: mostly numbers.
+fn value(of: u8) -> Bytes {
+    Bytes::from_static(match of {
+        0 => b"0",
+        1 => b"1",
+        _ => b"x",
+    })
+}
+
+/// One of a few kinds of streams.
+fn stream_settings(retention: usize, window: usize) -> StreamSettings {
+    StreamSettings {
+        retention: [None, Some(Span::from_millis(1_500)), None][retention],
+        retention_bytes: [None, None, Some(12)][retention],
+        fence: [FenceMode::Optional, FenceMode::Optional, FenceMode::Mandatory][window],
+        dedup_window: [Span::from_secs(2), Span(0), Span::from_secs(2)][window],
+        replication: 1,
     }
 }
 
@@ -439,8 +653,70 @@ fn deed(great: bool) -> impl Strategy<Value = Deed> {
         12 => put,
         3 => (place(), of(condition())).prop_map(|(place, guard)| Deed::Delete { place, guard }),
         3 => touch,
-        1 => (0u64..9).prop_map(|number| Deed::TakeBlock { number }),
-        1 => Just(Deed::WrongGroup),
+        2 => prop_oneof![(0u64..9).prop_map(|number| Deed::TakeBlock { number }), Just(Deed::WrongGroup)],
+        15 => deed_of_objects(great),
+    ]
+}
+
+/// What is done with counters, prefixes, streams, and several of them at once.
+fn deed_of_objects(great: bool) -> impl Strategy<Value = Deed> {
+    let txn = (vec(premise(), 0..3), vec(act(), 0..4), vec(act(), 0..3));
+    let txn = txn.prop_map(|(guards, then, otherwise)| Deed::Txn {
+        guards,
+        then,
+        otherwise,
+    });
+    let create = (0..STREAMS.len(), 0usize..3, 0usize..3);
+    let create = create.prop_map(|(stream, retention, window)| Deed::CreateStream {
+        stream,
+        settings: stream_settings(retention, window),
+    });
+    prop_oneof![
+        3 => (place(), -3i64..4, of(1u64..8_000)).prop_map(|(place, delta, ttl_ms)| Deed::Add { place, delta, ttl_ms }),
+        1 => (0..CACHES.len(), 0..PREFIXES.len()).prop_map(|(cache, prefix)| Deed::DeletePrefix { cache, prefix }),
+        6 => txn,
+        1 => create,
+        u32::from(!great) => (0..STREAMS.len()).prop_map(|stream| Deed::DeleteStream { stream }),
+        7 => appending().prop_map(Deed::Append),
+        1 => (0..STREAMS.len(), 0u64..6).prop_map(|(stream, back)| Deed::Trim { stream, back }),
+    ]
+}
+
+fn appending() -> impl Strategy<Value = Appending> {
+    let token = prop_oneof![1 => Just(None), 1 => (1u64..5).prop_map(Some)];
+    (
+        0..STREAMS.len(),
+        vec(0u8..6, 0..4),
+        of(0u64..2),
+        token,
+        prop_oneof![2 => Just(None), 1 => (0u8..4).prop_map(Some)],
+    )
+        .prop_map(|(stream, records, expected, token, id)| Appending {
+            stream,
+            records,
+            expected,
+            token,
+            id,
+        })
+}
+
+fn premise() -> impl Strategy<Value = Premise> {
+    prop_oneof![
+        (place(), condition()).prop_map(|(place, condition)| Premise::Key(place, condition)),
+        (place(), of(-3i64..2), of(-1i64..4)).prop_map(|(place, min, max)| Premise::Counter(place, min, max)),
+        (0..STREAMS.len(), 0u64..2).prop_map(|(stream, beside)| Premise::Tail(stream, beside)),
+        actor().prop_map(Premise::Alive),
+    ]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (place(), 0u8..3, of(1u64..8_000), of(actor()))
+            .prop_map(|(place, value, ttl_ms, owner)| Act::Put(place, value, ttl_ms, owner)),
+        1 => place().prop_map(Act::Delete),
+        1 => (place(), -3i64..4, of(1u64..8_000)).prop_map(|(place, delta, ttl_ms)| Act::Add(place, delta, ttl_ms)),
+        2 => appending().prop_map(Act::Append),
+        2 => place().prop_map(Act::Get),
     ]
 }
 

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 mod language;
 mod render;
+mod transactions;
+mod words;
 
 use language::Script;
 
@@ -48,6 +50,26 @@ fn transcripts_of_revisions_play_as_written() {
 }
 
 #[test]
+fn transcripts_of_counters_play_as_written() {
+    play_area("counters");
+}
+
+#[test]
+fn transcripts_of_prefixes_play_as_written() {
+    play_area("prefixes");
+}
+
+#[test]
+fn transcripts_of_streams_play_as_written() {
+    play_area("streams");
+}
+
+#[test]
+fn transcripts_of_transactions_play_as_written() {
+    play_area("transactions");
+}
+
+#[test]
 fn every_area_with_transcripts_is_played() {
     let mut areas: Vec<String> = fs::read_dir(root())
         .expect("the folder exists")
@@ -58,7 +80,19 @@ fn every_area_with_transcripts_is_played() {
     areas.sort();
     assert_eq!(
         areas,
-        ["caches", "ends", "keys", "requests", "revisions", "sessions", "time"]
+        [
+            "caches",
+            "counters",
+            "ends",
+            "keys",
+            "prefixes",
+            "requests",
+            "revisions",
+            "sessions",
+            "streams",
+            "time",
+            "transactions"
+        ]
     );
 }
 

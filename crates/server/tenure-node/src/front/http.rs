@@ -1,4 +1,7 @@
-//! Plain HTTP on the same address: whether the node lives, whether it serves, and what it counts.
+//! Plain HTTP on the same address: whether the node lives, whether it serves, what it counts, and what became of a
+//! session or a key lately.
+
+mod debug;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -7,7 +10,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::service::Service;
+use crate::observe::GroupGauges;
+use crate::service::{Group, Service};
 
 /// The routes.
 pub(crate) fn routes(service: Service) -> Router {
@@ -15,6 +19,7 @@ pub(crate) fn routes(service: Service) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .route("/debug/transitions", get(debug::transitions))
         .with_state(service)
 }
 
@@ -35,58 +40,99 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The node takes requests and every group answers.
+/// The node takes requests and every group answers; else every group that does not, a line each, and why.
 async fn readyz(State(service): State<Service>) -> (StatusCode, String) {
     if !service.is_serving() {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the node does not take requests\n".to_owned(),
-        );
+        let why = "the node does not take requests\n".to_owned();
+        return (StatusCode::SERVICE_UNAVAILABLE, why);
     }
+    let mut lines: Vec<String> = service
+        .stopped_groups()
+        .map(|(group, why)| format!("group {} has stopped: {why}\n", group.0))
+        .collect();
     for group in service.groups() {
         let status = group.replica.status();
-        if let Some(why) = status.stopped {
-            return (
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("group {} has stopped: {why}\n", group.id),
-            );
-        }
-        if status.leader.is_none() {
-            return (
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("group {} has no leader\n", group.id),
-            );
+        match status.stopped {
+            Some(why) => lines.push(format!("group {} has stopped: {why}\n", group.id.0)),
+            None if status.leader.is_none() => lines.push(format!("group {} has no leader\n", group.id.0)),
+            None => {}
         }
     }
-    (StatusCode::OK, "ready\n".to_owned())
+    if lines.is_empty() {
+        (StatusCode::OK, "ready\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, lines.concat())
+    }
 }
 
 /// What the node counts, as Prometheus reads it.
 async fn metrics(State(service): State<Service>) -> String {
     let metrics = service.metrics();
-    metrics.in_flight.set(gauge(service.in_flight() as u64));
-    metrics.watchers.set(gauge(service.hub().len() as u64));
-    let log = service.log().stats();
-    metrics.log_syncs.set(gauge(log.syncs));
-    metrics.log_bytes.set(gauge(log.bytes));
-    metrics.log_sync_max_us.set(gauge(log.sync_max_us));
+    let node = &metrics.node;
+    let (admission, hub, connections, log) = (
+        service.admission(),
+        service.hub(),
+        service.connections(),
+        service.log().stats(),
+    );
+    node.connections_stalled.absolute(connections.stalled());
+    node.streams.set(gauge(connections.streams() as u64));
+    node.answer_bytes.set(gauge(connections.answer_bytes() as u64));
+    node.in_flight.set(gauge(admission.in_flight() as u64));
+    node.in_flight_bytes.set(gauge(admission.bytes_in_flight() as u64));
+    node.watchers.set(gauge(hub.len() as u64));
+    node.watcher_bytes.set(gauge(hub.bytes() as u64));
+    node.watchers_cut_off.absolute(hub.cut_off());
+    node.log_syncs.absolute(log.syncs);
+    node.log_sync_seconds_max.set(seconds(log.sync_max_us));
+    node.log_written_bytes.absolute(log.bytes);
+    node.log_queue_bytes.set(gauge(log.queue_bytes as u64));
+    node.log_tail_bytes.set(gauge(log.tail_bytes as u64));
+    node.log_live_bytes.set(gauge(log.live_bytes));
+    node.log_segments.set(gauge(log.segments as u64));
+    node.disk_free_bytes.set(gauge(service.space().free()));
+    node.log_lines_left_out.absolute(metrics.log_limit.left_out());
     for group in service.groups() {
-        let Some(gauges) = metrics.group(group.id.0) else {
-            continue;
-        };
-        let status = group.replica.status();
-        gauges.applied_index.set(gauge(status.applied_index.unwrap_or(0)));
-        gauges.revision.set(gauge(status.revision.0));
-        gauges.cluster_time_seconds.set(gauge(status.time.0 / 1_000_000));
-        gauges
-            .state_pending_bytes
-            .set(gauge(group.state.pending().bytes as u64));
+        if let Some(gauges) = metrics.group(group.id.0) {
+            look_at_group(group, gauges);
+        }
     }
-    metrics.render()
+    metrics.render() + &hub.observed().render()
+}
+
+/// Sets what is shown of a group.
+fn look_at_group(group: &Group, gauges: &GroupGauges) {
+    let status = group.replica.status();
+    gauges.applied_index.set(gauge(status.applied_index.unwrap_or(0)));
+    gauges.revision.set(gauge(status.revision.0));
+    gauges.cluster_time_seconds.set(gauge(status.time.0 / 1_000_000));
+    gauges.lag_entries.set(gauge(status.lag_entries));
+    gauges.waiting_requests.set(gauge(status.waiting as u64));
+    gauges.waiting_bytes.set(gauge(status.waiting_bytes as u64));
+    gauges.waiting_keep_alives.set(gauge(status.waiting_keep_alives as u64));
+    gauges.entries_in_flight.set(gauge(status.in_flight as u64));
+    gauges.entries.absolute(status.entries_proposed);
+    gauges.state_pending_bytes.set(gauge(status.overlay_bytes as u64));
+    let feed = group.state.feed().size();
+    gauges.feed_bytes.set(gauge(feed.bytes));
+    let age = feed.since.map_or(0, |since| (status.time - since).0);
+    gauges.feed_age_seconds.set(seconds(age));
+    let counts = group.replica.counts();
+    gauges.sessions.set(gauge(counts.sessions as u64));
+    gauges.keys_with_deadlines.set(gauge(counts.keys_with_deadlines as u64));
+    gauges.remembered_results.set(gauge(counts.results as u64));
+    gauges.remembered_one_shots.set(gauge(counts.one_shots as u64));
+    gauges
+        .remembered_one_shot_bytes
+        .set(gauge(counts.one_shot_bytes as u64));
 }
 
 /// A number for a gauge, which may lose what is beyond 53 bits: metrics are for looking at.
 #[expect(clippy::cast_precision_loss, reason = "metrics are for looking at")]
 fn gauge(value: u64) -> f64 {
     value as f64
+}
+
+fn seconds(micros: u64) -> f64 {
+    gauge(micros) / 1_000_000.0
 }

@@ -1,5 +1,6 @@
 //! One address for everything: gRPC and HTTP share it, told apart by path.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -8,20 +9,30 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tenure_replica::runtime::{IoStream, Listener, Tasks};
 use tokio::sync::watch;
 
+use super::answers::{AnswerBody, Room};
+use super::connection::Connection;
+use super::errors;
 use crate::service::Service;
 
 /// Streams of one connection: calls that are open at once.
 const STREAMS_MAX: u32 = 1_024;
-/// How much a stream and a connection may have under way. The default of 64 KiB would stall a multiplexed stream.
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// How much a stream and a connection may have sent that was not read here. The default of 64 KiB would stall a
+/// multiplexed stream; more would only wait. The library closes a connection of which very many small frames wait, and
+/// how many depends on the connection's window: this one holds all the small frames of a stream's.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
-/// A peer that answers no ping for so long is gone.
+/// How often a peer of HTTP/2 is pinged, however idle its connection is, and how long it may take to answer. One that is
+/// gone without a word gives its place back within the sum of both; one that lives keeps it. An idle connection of HTTP/1.1
+/// ends after [`HEADER_TIMEOUT`].
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client that opens a connection says its first byte, and the head of its first request, within this time.
@@ -80,16 +91,22 @@ pub(crate) async fn serve(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if let Some(left_out) = service.metrics().log_limit.allow("accept", service.now()) {
+                    tracing::warn!(%error, left_out, "a connection could not be accepted");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         if *open.borrow() >= connections_max {
-            tracing::warn!(
-                connections_max,
-                "a connection is refused: the node has as many as it takes"
-            );
+            service.metrics().connections_refused.increment(1);
+            if let Some(left_out) = service.metrics().log_limit.allow("connections", service.now()) {
+                tracing::warn!(
+                    connections_max,
+                    left_out,
+                    "a connection is refused: the node has as many as it takes"
+                );
+            }
             continue;
         }
         open.send_modify(|open| *open += 1);
@@ -108,11 +125,36 @@ pub(crate) async fn serve(
 
 /// Serves one connection to its end, or until it has finished what it was doing when the node began to stop.
 async fn serve_one(builder: &Builder<Executor>, stream: Box<dyn IoStream>, router: axum::Router, service: &Service) {
-    let connection = builder.serve_connection(TokioIo::new(Stream::new(stream)), TowerToHyperService::new(router));
+    let share = Arc::new(Connection::new(service.connections().clone()));
+    let router = TowerToHyperService::new(router);
+    let requested = {
+        let share = share.clone();
+        move |mut request: Request<Incoming>| {
+            let room = Arc::new(Room::new(share.clone()));
+            request.extensions_mut().insert(share.clone());
+            request.extensions_mut().insert(room.clone());
+            let answered = router.call(request);
+            async move {
+                let answer = answered.await.map(errors::named)?;
+                Ok::<_, Infallible>(answer.map(|body| AnswerBody::new(body, room)))
+            }
+        }
+    };
+    let connection = builder.serve_connection(TokioIo::new(Stream::new(stream)), service_fn(requested));
     let mut connection = std::pin::pin!(connection);
     let mut stopping = std::pin::pin!(service.stopping());
+    let mut closing = std::pin::pin!(share.closing());
+    let mut watching = std::pin::pin!(share.watch_for_stall());
+    let mut watched = false;
     let mut told = false;
     let ended = poll_fn(|context| {
+        watched = watched || watching.as_mut().poll(context).is_ready();
+        if closing.as_mut().poll(context).is_ready() {
+            if let Some(left_out) = service.metrics().log_limit.allow("stalled", service.now()) {
+                tracing::warn!(left_out, "a connection is closed: its client does not read its answers");
+            }
+            return Poll::Ready(Ok(()));
+        }
         if !told && stopping.as_mut().poll(context).is_ready() {
             told = true;
             connection.as_mut().graceful_shutdown();

@@ -14,7 +14,11 @@ mod error;
 mod handler;
 mod keys;
 mod mux;
+mod outbox;
 mod sessions;
+mod streams;
+mod subscription;
+mod txn;
 mod unary;
 mod watch;
 
@@ -31,6 +35,9 @@ pub(crate) fn routes(service: &Service) -> Routes {
                 "tenure.v1.Keys",
                 "tenure.v1.Sessions",
                 "tenure.v1.Catalog",
+                "tenure.v1.Streams",
+                "tenure.v1.Transactions",
+                "tenure.v1.Cluster",
                 "tenure.v1.Mux",
             ] {
                 health
@@ -52,6 +59,11 @@ pub(crate) fn routes(service: &Service) -> Routes {
             v1::sessions_server::SessionsServer::new(doors.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
         )
         .add_service(v1::catalog_server::CatalogServer::new(doors.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(v1::streams_server::StreamsServer::new(doors.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
+        .add_service(
+            v1::transactions_server::TransactionsServer::new(doors.clone())
+                .max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
         .add_service(v1::cluster_server::ClusterServer::new(doors).max_decoding_message_size(MESSAGE_BYTES_MAX))
         .add_service(
             v1::mux_server::MuxServer::new(mux::Mux::new(service.clone())).max_decoding_message_size(MESSAGE_BYTES_MAX),

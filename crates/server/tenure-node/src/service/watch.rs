@@ -2,26 +2,36 @@
 //! has, then what is applied from then on. Nothing is missed and nothing comes twice.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_api::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use tenure_core::effect::Change;
 use tenure_core::ids::{GroupId, Incarnation, ObjectName, Revision};
-use tenure_core::limits::{PAGE_BYTES_MAX, PAGE_ROWS_MAX};
+use tenure_core::limits::PAGE_ROWS_MAX;
 use tenure_core::machine::Machine;
 use tenure_core::query::{Found, KeyView, Query};
+use tenure_replica::runtime::{Clock, TaskHandle};
 use tenure_storage::feed::FeedError;
 use tenure_storage::state::{Image, StateError};
 
 use super::{Group, Reading, Service, ServiceError, unexpected};
+use crate::front::answers::{AnswerShare, PAGE_ANSWER_BYTES, Room};
 use crate::notify::{Registration, Taken, Target, WATCHERS_MAX, WatchEnd};
 
 /// A watch in which nothing happens says so this often, with the revision that it has reached.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// Changes of one message, unless a single revision has more: then its parts are flagged.
 const MESSAGE_CHANGES_MAX: usize = 512;
-/// Bytes of keys and values of one message, likewise.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of keys and values of one message, likewise. A watcher that waits to be read holds one message.
+const MESSAGE_BYTES_MAX: usize = 256 << 10;
+/// Room for what is read at once: it may go over its mark by one change.
+const MESSAGE_ANSWER_BYTES: usize = MESSAGE_BYTES_MAX + VALUE_BYTES_MAX + 2 * KEY_BYTES_MAX;
+/// How long a watch may take between two pages of the state, and for all of them: so long it pins what the state was.
+const STATE_IDLE_MAX: Duration = Duration::from_secs(30);
+const STATE_WHOLE_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// What to watch.
 #[derive(Clone, Debug)]
@@ -72,12 +82,27 @@ pub(crate) struct Watch {
     /// The state that is still to be told, after what is ready.
     state: Option<StateReader>,
     live: Option<Live>,
+    /// Taken for what is ready, before that is read.
+    room: Room,
 }
 
 /// Reads the keys of one image, a page a time, so that a large cache costs no more memory than a small one.
 struct StateReader {
-    image: Image,
+    image: Arc<Pinned>,
     after: Option<Bytes>,
+    guard: TaskHandle,
+}
+
+impl Drop for StateReader {
+    fn drop(&mut self) {
+        self.guard.abort();
+    }
+}
+
+/// An image, for as long as its reader goes on.
+struct Pinned {
+    image: Mutex<Option<Image>>,
+    pages: AtomicU64,
 }
 
 /// Registered for what is applied behind a revision.
@@ -102,7 +127,13 @@ impl From<ServiceError> for WatchStop {
 
 impl Service {
     /// Begins a watch. It knows every write that was acknowledged before.
-    pub(crate) async fn watch(&self, group: GroupId, spec: WatchSpec, deadline: Duration) -> Result<Watch, WatchStop> {
+    pub(crate) async fn watch(
+        &self,
+        group: GroupId,
+        spec: WatchSpec,
+        deadline: Duration,
+        room: Room,
+    ) -> Result<Watch, WatchStop> {
         self.wait_for_revision(group, spec.min_revision, deadline).await?;
         let read = self
             .query(
@@ -130,7 +161,7 @@ impl Service {
                 return Err(deleted());
             }
             revision = at.0;
-            state = Some(StateReader { image, after: None });
+            state = Some(self.pin(image));
         }
         if let Some(from) = spec.from.filter(|_| !spec.with_state) {
             revision = from.saturating_sub(1);
@@ -150,13 +181,70 @@ impl Service {
             ready,
             state,
             live: None,
+            room,
         };
         watch.check_feed()?;
         Ok(watch)
     }
 }
 
+impl Service {
+    /// Keeps an image for a reader, and drops it when the reader stops or takes too long: what an image shows cannot
+    /// be freed.
+    fn pin(&self, image: Image) -> StateReader {
+        let image = Arc::new(Pinned {
+            image: Mutex::new(Some(image)),
+            pages: AtomicU64::new(0),
+        });
+        let (pinned, clock) = (image.clone(), self.runtime().clock.clone());
+        let guard = self.runtime().tasks.spawn(
+            "image",
+            Box::pin(async move { pinned.release_when_idle(&*clock).await }),
+        );
+        StateReader {
+            image,
+            after: None,
+            guard,
+        }
+    }
+}
+
+impl Pinned {
+    async fn release_when_idle(&self, clock: &dyn Clock) {
+        let end = clock.now() + STATE_WHOLE_MAX;
+        loop {
+            let before = self.pages.load(Ordering::Relaxed);
+            tokio::time::sleep(STATE_IDLE_MAX).await;
+            if self.pages.load(Ordering::Relaxed) != before && clock.now() < end {
+                continue;
+            }
+            // Whoever holds the lock reads a page.
+            if let Ok(mut image) = self.image.try_lock() {
+                image.take();
+                return;
+            }
+        }
+    }
+
+    /// What the image answers, or `None` if it is not kept any more.
+    fn query(&self, query: &Query) -> Option<Result<(Found, Revision), StateError>> {
+        let image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
+        let image = image.as_ref()?;
+        let found = Machine::query_image(image, query);
+        self.pages.fetch_add(1, Ordering::Relaxed);
+        Some(image.verify().map(|()| found))
+    }
+}
+
 impl Watch {
+    /// The share of what was told last, which takes so many bytes on the wire.
+    pub(crate) fn hand_on(&self, bytes: usize) -> AnswerShare {
+        match self.ready.is_empty() {
+            true => self.room.hand_on_all(bytes),
+            false => self.room.hand_on(bytes),
+        }
+    }
+
     /// The next thing to tell. Nothing is lost when the future is dropped before it is ready.
     pub(crate) async fn next(&mut self) -> Result<WatchItem, WatchStop> {
         loop {
@@ -164,7 +252,7 @@ impl Watch {
                 return Ok(item);
             }
             if self.state.is_some() {
-                return self.next_state();
+                return self.next_state().await;
             }
             match &self.live {
                 Some(live) if live.caught_up => {
@@ -172,14 +260,14 @@ impl Watch {
                         return Ok(item);
                     }
                 }
-                _ => self.catch_up()?,
+                _ => self.catch_up().await?,
             }
         }
     }
 
     /// The next page of the state.
-    fn next_state(&mut self) -> Result<WatchItem, WatchStop> {
-        let Some(mut reader) = self.state.take() else {
+    async fn next_state(&mut self) -> Result<WatchItem, WatchStop> {
+        let Some(reader) = &self.state else {
             return Err(ServiceError::Internal("there is no state to tell".to_owned()).into());
         };
         let cache = self.spec.cache.clone();
@@ -191,11 +279,20 @@ impl Watch {
             Target::Prefix(prefix) => Query::List {
                 cache,
                 prefix: prefix.clone(),
-                after: reader.after.take(),
+                after: reader.after.clone(),
                 limit: PAGE_ROWS_MAX,
             },
         };
-        let (found, revision) = Machine::query_image(&reader.image, &query);
+        let image = reader.image.clone();
+        let _turn = self.room.long_read().await;
+        self.room.take_patiently(PAGE_ANSWER_BYTES).await;
+        let found = self.service.read_aside(move || image.query(&query)).await?;
+        let Some(found) = found else {
+            // It took so long that the state was let go: whoever wants it begins anew.
+            let resume_from = self.cursor;
+            return Err(WatchStop::Ended(WatchEnd::Lagged { resume_from }));
+        };
+        let (found, revision) = found.map_err(storage)?;
         let (keys, more) = match found {
             Found::Key(key) => (key.into_iter().collect(), false),
             Found::Keys { keys, more } => (keys, more),
@@ -203,11 +300,12 @@ impl Watch {
             Found::Failed(_) => return Err(deleted()),
             other => return Err(unexpected(&other).into()),
         };
-        reader.image.verify().map_err(storage)?;
-        reader.after = keys.last().map(|key: &KeyView| key.key.clone());
-        let last = !more || reader.after.is_none();
-        if !last {
-            self.state = Some(reader);
+        // Only now, so that a page that nobody waited for any more is read again.
+        let after = keys.last().map(|key: &KeyView| key.key.clone());
+        let last = !more || after.is_none();
+        match &mut self.state {
+            Some(reader) if !last => reader.after = after,
+            _ => self.state = None,
         }
         Ok(WatchItem::State {
             keys,
@@ -217,15 +315,16 @@ impl Watch {
     }
 
     /// Reads a page of the feed; at its end, registers for what comes behind it.
-    fn catch_up(&mut self) -> Result<(), WatchStop> {
+    async fn catch_up(&mut self) -> Result<(), WatchStop> {
         let (incarnation, target) = (self.incarnation, self.spec.target.clone());
         let wanted = move |change: &Change| change.incarnation == incarnation && target.covers(&change.key);
-        let page = self
-            .group
-            .state
-            .feed()
-            .read(Revision(self.cursor), PAGE_ROWS_MAX, PAGE_BYTES_MAX, &wanted)
-            .map_err(|error| self.feed_stop(error))?;
+        let turn = self.room.long_read().await;
+        self.room.take_patiently(MESSAGE_ANSWER_BYTES).await;
+        let (feed, cursor) = (self.group.state.feed().clone(), Revision(self.cursor));
+        let read = move || feed.read(cursor, MESSAGE_CHANGES_MAX, MESSAGE_BYTES_MAX, &wanted);
+        let page = self.service.read_aside(read).await?;
+        drop(turn);
+        let page = page.map_err(|error| self.feed_stop(error))?;
         self.cursor = page.next.0.max(self.cursor);
         self.ready.extend(messages(page.changes));
         if !page.reached_end {
@@ -268,7 +367,8 @@ impl Watch {
 
     async fn next_live(&mut self) -> Result<Option<WatchItem>, WatchStop> {
         let Some(live) = &self.live else { return Ok(None) };
-        match live.registration.take() {
+        self.room.take_patiently(MESSAGE_ANSWER_BYTES).await;
+        match live.registration.take(MESSAGE_CHANGES_MAX, MESSAGE_BYTES_MAX) {
             Taken::Changes(changes) => {
                 let cursor = self.cursor;
                 let fresh: Vec<Change> = changes.into_iter().filter(|change| change.revision >= cursor).collect();
@@ -276,13 +376,17 @@ impl Watch {
                 Ok(None)
             }
             Taken::Ended(end) => Err(WatchStop::Ended(end)),
-            Taken::Nothing => match tokio::time::timeout(PROGRESS_EVERY, live.registration.wait()).await {
-                Ok(()) => Ok(None),
-                Err(_) => {
-                    let reached = live.registration.take_progress();
-                    Ok(reached.map(|revision| WatchItem::Progress { revision: revision.0 }))
+            Taken::Nothing => {
+                // What waits for something to happen keeps no room.
+                self.room.give_back();
+                match tokio::time::timeout(PROGRESS_EVERY, live.registration.wait()).await {
+                    Ok(()) => Ok(None),
+                    Err(_) => {
+                        let reached = live.registration.take_progress();
+                        Ok(reached.map(|revision| WatchItem::Progress { revision: revision.0 }))
+                    }
                 }
-            },
+            }
         }
     }
 

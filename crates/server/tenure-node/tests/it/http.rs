@@ -33,7 +33,7 @@ async fn health_readiness_and_metrics_are_on_the_one_address() {
     let metrics = get(&node, "/metrics").await;
     for name in [
         "tenure_requests_total",
-        "tenure_log_syncs",
+        "tenure_log_syncs_total",
         "tenure_group_revision{group=\"1\"}",
     ] {
         assert!(metrics.contains(name), "{name} is missing in {metrics}");

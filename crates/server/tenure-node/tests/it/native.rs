@@ -295,5 +295,11 @@ async fn a_folder_whose_identity_was_lost_is_not_served_under_a_new_one() {
     let error = crate::support::try_start_on(&folder)
         .await
         .expect_err("the state belongs to another cluster");
-    assert!(matches!(error, tenure_node::StartError::OtherCluster { .. }), "{error}");
+    let lost = |error: &tenure_storage::error::OpenError| {
+        matches!(error, tenure_storage::error::OpenError::IdentityMissing { .. })
+    };
+    assert!(
+        matches!(&error, tenure_node::StartError::Folder(folder) if lost(folder)),
+        "{error}"
+    );
 }

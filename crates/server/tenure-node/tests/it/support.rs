@@ -50,6 +50,8 @@ impl TestNode {
         Endpoint::from_shared(format!("http://{}", self.node.address()))
             .expect("a valid address")
             .connect_timeout(Duration::from_secs(5))
+            // The library closes a connection of which many small frames wait to be read; how many, depends on this.
+            .initial_connection_window_size(8 << 20)
             .connect()
             .await
             .expect("the node listens")
@@ -68,6 +70,7 @@ pub(crate) async fn try_start_on(folder: &TempDir) -> Result<Node, StartError> {
         advertise: None,
         home_groups: HOME_GROUPS_DEV,
         connections_max: CONNECTIONS_MAX,
+        reserve_bytes: None,
         insecure: false,
     };
     let open = Box::new(|folder: &tenure_storage::layout::DataDir| {

@@ -1,7 +1,9 @@
-//! A panic stops the group by name, and a snapshot brings its time with it.
+//! A panic stops the group by name, a snapshot brings its time with it, and what takes long is applied elsewhere.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use openraft::RaftSnapshotBuilder;
@@ -10,7 +12,7 @@ use openraft::storage::RaftStateMachine;
 use tenure_core::command::{CacheSettings, Command, Entry, Origin, Request};
 use tenure_core::effect::Effect;
 use tenure_core::ids::{GroupId, Namespace, Nonce, ObjectName, Revision, Secret};
-use tenure_core::limits::ENDED_PER_ENTRY_MAX;
+use tenure_core::limits::ENDED_PER_ENTRY_USUAL;
 use tenure_core::query::Query;
 use tenure_core::response::{Done, Response};
 use tenure_core::time::{Span, Timestamp};
@@ -21,6 +23,7 @@ use tenure_storage::mem::MemEngine;
 
 use crate::effects::EffectSink;
 use crate::error::{Outcome, Unavailable};
+use crate::machine_adapter::QUICK;
 use crate::raft_types::{EntryData, LogEntry, log_id};
 use crate::replica::{Parts, Replica, ReplicaOptions, assemble};
 use crate::snapshot_adapter::SnapshotData;
@@ -114,8 +117,129 @@ async fn a_panic_in_apply_stops_the_group_and_names_the_entry() {
     let query = Query::Caches(namespace());
     assert!(matches!(replica.query(&query), Err(Unavailable::Stopped { .. })));
     let stopped = heard.stopped.lock().unwrap().clone();
-    assert_eq!(stopped, [format!("entry {index} cannot be applied: poison")]);
+    assert_eq!(
+        stopped,
+        [format!("entry {index} (1 open-session) cannot be applied: poison")]
+    );
     assert_eq!(replica.status().stopped.as_deref(), Some(stopped[0].as_str()));
+}
+
+#[tokio::test]
+async fn what_a_panic_says_of_values_is_told_nobody() {
+    let heard = Arc::new(Heard::default());
+    let replica = Replica::open(options(&heard)).await.unwrap();
+    replica.look_before_apply(|entry| {
+        if entry.requests.len() == 1
+            && let Command::OpenSession { secret, .. } = &entry.requests[0].command
+        {
+            panic!("the secret is {}", secret.0);
+        }
+    });
+    replica.found().await.unwrap();
+    replica.wait_until_ready(Duration::from_secs(10)).await.unwrap();
+    let index = replica.status().last_index.unwrap() + 1;
+    replica.propose(open(4711, None), None).await.unwrap_err();
+    let stopped = heard.stopped.lock().unwrap().clone();
+    let said = format!("entry {index} (1 open-session) cannot be applied: a panic, whose message is on standard error");
+    assert_eq!(stopped, [said]);
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_applied_again_costs_an_opening_of_its_group_only() {
+    let heard = Arc::new(Heard::default());
+    let first = options(&heard);
+    let second = || {
+        let parts = (first.log.clone(), first.state.clone());
+        ReplicaOptions::new(
+            first.group,
+            first.kind,
+            first.node,
+            parts,
+            first.runtime.clone(),
+            heard.clone(),
+        )
+    };
+    let replica = Replica::open(second()).await.unwrap();
+    replica.found().await.unwrap();
+    replica.wait_until_ready(Duration::from_secs(10)).await.unwrap();
+    let status = replica.status();
+    replica.shutdown().await;
+    drop(replica);
+    let id = log_id(status.term, status.last_index.unwrap() + 1);
+    let data = EntryData {
+        stamp: Timestamp(u64::MAX >> 1),
+        bytes: bytes::Bytes::from_static(b"\xffnonsense"),
+    };
+    let unreadable = LogEntry {
+        log_id: id,
+        payload: openraft::EntryPayload::Normal(data),
+    };
+    let bytes = crate::raft_types::encode_entry(&unreadable);
+    first
+        .log
+        .append(vec![(id.index, bytes)], Box::new(|done| done.unwrap()));
+    first
+        .log
+        .save_committed(crate::raft_types::encode_log_id(Some(id)))
+        .unwrap();
+
+    let error = Replica::open(second()).await.expect_err("it cannot be applied");
+    assert!(error.is_of_the_group(), "{error}");
+    let named = format!("entry {} cannot be read", id.index);
+    assert!(error.to_string().contains(&named), "{error}");
+}
+
+#[tokio::test]
+async fn behind_an_entry_that_stopped_its_group_nothing_is_applied() {
+    let heard = Arc::new(Heard::default());
+    let parts = assemble(&options(&heard)).unwrap();
+    let _ = parts.applier.before_apply.set(Box::new(|_| panic!("poison")));
+    let poisoned = entry(
+        3,
+        9,
+        vec![request(Command::TakeBlock { first: 1 }), open(1, None), open(2, None)],
+    );
+    let why = parts.applier.apply_all(vec![(poisoned, None)]).unwrap_err();
+    assert_eq!(why, "entry 3 (2 open-session, 1 take-block) cannot be applied: poison");
+    let next = entry(4, 10, vec![]);
+    assert_eq!(parts.applier.apply_all(vec![(next, None)]).unwrap_err(), why);
+    assert_eq!(parts.applier.applied().last, None);
+}
+
+#[tokio::test]
+async fn a_row_that_does_not_decode_stops_its_group_when_it_is_read() {
+    let heard = Arc::new(Heard::default());
+    let parts = assemble(&options(&heard)).unwrap();
+    let create = Command::CreateCache {
+        name: cache(),
+        settings: CacheSettings { replication: 1 },
+    };
+    let requests = vec![request(Command::TakeBlock { first: 1 }), request(create)];
+    parts.applier.apply_all(vec![(entry(3, 9, requests), None)]).unwrap();
+    let spoiled = parts
+        .applier
+        .state
+        .read(|table| {
+            let mut writes = tenure_core::table::Writes::new();
+            table.scan(&[], &[0xff; 8], &mut |key, _| {
+                writes.insert(key.to_vec(), Some(bytes::Bytes::from_static(b"\xffspoiled")));
+                tenure_core::table::Visit::Continue(())
+            });
+            writes
+        })
+        .unwrap();
+    let mut mark = parts.applier.state.applied().unwrap();
+    mark.index += 1;
+    parts
+        .applier
+        .state
+        .commit(spoiled, Vec::new(), Timestamp(9), mark)
+        .unwrap();
+    assert!(parts.applier.query(&Query::Caches(namespace())).is_none());
+    let stopped = heard.stopped.lock().unwrap().clone();
+    assert_eq!(stopped.len(), 1, "{stopped:?}");
+    assert!(stopped[0].starts_with("the state cannot be read: "), "{stopped:?}");
+    assert!(!stopped[0].contains("spoiled"), "{stopped:?}");
 }
 
 fn entry(index: u64, stamp: u64, requests: Vec<Request>) -> LogEntry {
@@ -253,7 +377,7 @@ fn half_swept(options: &ReplicaOptions) -> Parts {
         name: cache(),
         settings: CacheSettings { replication: 1 },
     };
-    let keys = (0..2 * ENDED_PER_ENTRY_MAX).map(|number| {
+    let keys = (0..2 * ENDED_PER_ENTRY_USUAL).map(|number| {
         request(Command::Put {
             cache: cache(),
             key: number.to_string().into(),
@@ -294,4 +418,59 @@ async fn due_work_that_is_left_is_known_after_an_opening_and_after_an_install() 
         taker.applier.apply_all(vec![(entry(index, 9, vec![]), None)]).unwrap();
     }
     assert!(!taker.shared.progress.borrow().more_due);
+}
+
+/// What the next applies are to take, and on which threads they were done.
+#[derive(Default)]
+struct Threads {
+    slow: AtomicBool,
+    seen: Mutex<Vec<String>>,
+}
+
+impl Threads {
+    fn look(&self) {
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        self.seen.lock().unwrap().push(name);
+        if self.slow.load(Ordering::Relaxed) {
+            wait_longer_than_quick();
+        }
+    }
+
+    /// The thread on which a request was applied that is made now.
+    async fn of_one(&self, replica: &Replica, first: u64) -> String {
+        replica
+            .propose(request(Command::TakeBlock { first }), None)
+            .await
+            .unwrap();
+        self.seen.lock().unwrap().pop().expect("it was applied")
+    }
+}
+
+fn wait_longer_than_quick() {
+    thread::sleep(2 * QUICK);
+}
+
+#[tokio::test]
+async fn behind_an_apply_that_took_long_the_next_is_done_on_a_thread_of_its_own() {
+    let replica = Replica::open(options(&Arc::default())).await.unwrap();
+    let threads = Arc::new(Threads::default());
+    let looking = threads.clone();
+    replica.look_before_apply(move |_| looking.look());
+    replica.found().await.unwrap();
+    replica.wait_until_ready(Duration::from_secs(10)).await.unwrap();
+
+    threads.slow.store(true, Ordering::Relaxed);
+    threads.of_one(&replica, 1).await;
+    threads.slow.store(false, Ordering::Relaxed);
+    assert_eq!(threads.of_one(&replica, 2).await, "apply-1");
+
+    // On a busy machine anything may take long, but not for ever.
+    let here = thread::current().name().unwrap_or_default().to_owned();
+    let eventually_here = async {
+        while threads.of_one(&replica, 3).await != here {}
+    };
+    tokio::time::timeout(Duration::from_secs(20), eventually_here)
+        .await
+        .expect("what is quick is applied in place again");
+    replica.shutdown().await;
 }

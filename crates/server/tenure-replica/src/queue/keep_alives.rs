@@ -35,6 +35,15 @@ pub(crate) struct WaitingKeepAlive {
     turn: u64,
 }
 
+impl WaitingKeepAlive {
+    /// Answers everybody who asked for it.
+    pub(crate) fn answer(self, answered: &KeptAliveAnswered) {
+        for caller in self.callers {
+            let _ = caller.send(answered.clone());
+        }
+    }
+}
+
 impl KeepAliveLine {
     /// Puts a keep-alive at the back, or joins the one of the same session.
     ///
@@ -102,6 +111,11 @@ impl KeepAliveLine {
 
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
     }
 
     fn insert(&mut self, keep_alive: WaitingKeepAlive) {

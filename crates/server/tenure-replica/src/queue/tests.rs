@@ -5,12 +5,15 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use tenure_core::codec::encode_entry;
-use tenure_core::command::{Acknowledged, CacheSettings, Command, Entry, Guard, Origin, Request};
+use tenure_core::command::{
+    Acknowledged, Append, CacheSettings, Command, Entry, FenceMode, Guard, Operation, Origin, Request, StreamSettings,
+    Txn, TxnGuard,
+};
 use tenure_core::ids::{Fingerprint, Namespace, Nonce, ObjectName, Secret, SessionId, SessionRef};
 use tenure_core::limits::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, ENTRY_KEEP_ALIVES_MAX};
 use tenure_core::time::{Span, Timestamp};
 
-use super::{ENTRY_CLOSES_FIRST_MAX, QueueLimits, WaitingLine, request_bytes};
+use super::{ENTRY_CLOSES_FIRST_MAX, QueueLimits, Ticket, WaitingLine, request_bytes};
 use crate::error::Unavailable;
 
 fn namespace(name: &str) -> Namespace {
@@ -169,21 +172,77 @@ fn a_request_that_was_given_up_is_not_taken_and_one_that_was_taken_cannot_be_giv
 #[test]
 fn the_line_is_bounded_by_number_and_by_bytes_and_keep_alives_are_exempt() {
     let mut line = WaitingLine::new(QueueLimits {
-        queue_len_max: 2,
+        queue_len_max: 4,
         queue_bytes_max: 10_000,
+        ..QueueLimits::default()
     });
     let _first = line.push(put_in("a", "1", 1), None, NOW).unwrap();
-    assert!(matches!(
-        line.push(put_in("a", "2", 20_000), None, NOW),
-        Err(Unavailable::Overloaded { .. })
-    ));
+    assert!(is_overloaded(line.push(put_in("a", "2", 20_000), None, NOW)));
     let _second = line.push(put_in("a", "2", 1), None, NOW).unwrap();
-    assert!(matches!(
-        line.push(put_in("a", "3", 1), None, NOW),
-        Err(Unavailable::Overloaded { .. })
-    ));
+    assert!(is_overloaded(line.push(put_in("a", "3", 1), None, NOW)));
     line.push_keep_alive(session(1, 1), NOW).unwrap();
     assert_eq!(line.len(), 2);
+}
+
+fn is_overloaded(pushed: Result<Ticket, Unavailable>) -> bool {
+    matches!(pushed, Err(Unavailable::Overloaded { .. }))
+}
+
+#[test]
+fn a_namespace_gets_what_is_still_free_so_that_the_next_one_finds_room() {
+    let mut line = WaitingLine::new(QueueLimits {
+        queue_len_max: 60,
+        ..QueueLimits::default()
+    });
+    let mut tickets = Vec::new();
+    let mut fill = |line: &mut WaitingLine, space: &str| {
+        let before = tickets.len();
+        while let Ok(ticket) = line.push(put_in(space, "k", 1), None, NOW) {
+            tickets.push(ticket);
+        }
+        tickets.len() - before
+    };
+    assert_eq!(fill(&mut line, "first"), 30);
+    assert_eq!(fill(&mut line, "second"), 15);
+    assert_eq!(fill(&mut line, "third"), 8);
+    // Taking turns, each gets the same of what is taken.
+    let taken = names(&mut line);
+    assert_eq!(taken[..3], ["first:k", "second:k", "third:k"]);
+}
+
+#[test]
+fn what_would_wait_too_long_is_refused_when_it_comes_but_never_the_first_of_a_namespace() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let mut tickets = Vec::new();
+    let mut now = NOW;
+    // Full entries every 200 ms: about 5,000 commands a second.
+    for _ in 0..20 {
+        while line.len() < 2 * ENTRY_COMMANDS_MAX {
+            tickets.push(line.push(put_in("a", "k", 1), None, now).unwrap());
+        }
+        assert_eq!(line.take(now).requests.len(), ENTRY_COMMANDS_MAX);
+        now += Duration::from_millis(200);
+    }
+    let flood = std::iter::from_fn(|| line.push(put_in("a", "k", 1), None, now).ok());
+    tickets.extend(flood);
+    let waiting = line.len();
+    // Alone it gets half of what the line takes in a second.
+    assert!((2_400..2_700).contains(&waiting), "{waiting}");
+    let Err(Unavailable::Overloaded { retry_after }) = line.push(put_in("a", "k", 1), None, now) else {
+        panic!("it was let in")
+    };
+    assert!(retry_after > Duration::from_millis(200) && retry_after < Duration::from_millis(400));
+    tickets.push(line.push(put_in("quiet", "k", 1), None, now).unwrap());
+    assert!(names(&mut line).contains(&"quiet:k".to_owned()));
+}
+
+#[test]
+fn a_line_that_stands_still_takes_in_little_more() {
+    let mut line = WaitingLine::new(QueueLimits::default());
+    let mut tickets = vec![line.push(put_in("a", "k", 1), None, NOW).unwrap()];
+    let later = NOW + Duration::from_millis(501);
+    tickets.extend(std::iter::from_fn(|| line.push(put_in("a", "k", 1), None, later).ok()));
+    assert_eq!(line.len(), 2_048);
 }
 
 #[test]
@@ -328,6 +387,12 @@ fn the_estimate_of_a_requests_bytes_is_never_too_low() {
         },
         fingerprint: Fingerprint(u128::MAX),
     };
+    let append = Append {
+        records: vec![Bytes::from(vec![1; 20_000]); 100],
+        expected: Some(u64::MAX),
+        token: Some(u64::MAX),
+        message_id: Some(Bytes::from(vec![1; 255])),
+    };
     let commands = [
         Command::Put {
             cache: cache.clone(),
@@ -349,6 +414,46 @@ fn the_estimate_of_a_requests_bytes_is_never_too_low() {
             label: "l".repeat(256),
             namespace: cache.namespace.clone(),
         },
+        Command::CreateStream {
+            name: cache.clone(),
+            settings: StreamSettings {
+                retention: Some(Span(u64::MAX)),
+                retention_bytes: Some(u64::MAX),
+                fence: FenceMode::Mandatory,
+                dedup_window: Span(u64::MAX),
+                replication: u32::MAX,
+            },
+        },
+        Command::Append {
+            stream: cache.clone(),
+            append: append.clone(),
+        },
+        Command::Txn(Txn {
+            guards: vec![
+                TxnGuard::Key {
+                    cache: cache.clone(),
+                    key: Bytes::from(vec![1; 4_096]),
+                    guard: Guard::Value(Bytes::from(vec![2; 10_000])),
+                },
+                TxnGuard::Counter {
+                    cache: cache.clone(),
+                    key: Bytes::new(),
+                    min: Some(i64::MIN),
+                    max: Some(i64::MAX),
+                },
+            ],
+            then: vec![Operation::Put {
+                cache: cache.clone(),
+                key: Bytes::from(vec![1; 4_096]),
+                value: Bytes::from(vec![2; 10_000]),
+                ttl: Some(Span(u64::MAX)),
+                owner: Some(own),
+            }],
+            otherwise: vec![Operation::Append {
+                stream: cache.clone(),
+                append,
+            }],
+        }),
         Command::CreateCache {
             name: cache,
             settings: CacheSettings { replication: u32::MAX },

@@ -98,6 +98,17 @@ impl Network for Tcp {
             Ok(Box::new(stream) as Box<dyn IoStream>)
         })
     }
+
+    fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = tokio::net::lookup_host(address).await?.collect();
+            if found.is_empty() {
+                let why = format!("nothing is known by the name {address}");
+                return Err(io::Error::new(io::ErrorKind::NotFound, why));
+            }
+            Ok(found)
+        })
+    }
 }
 
 /// A TCP listener.

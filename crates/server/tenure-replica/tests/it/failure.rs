@@ -65,3 +65,36 @@ async fn a_row_that_cannot_be_read_stops_its_group_and_is_never_taken_for_a_miss
     assert_eq!(told_to_stop(&node), (1, 0), "the node goes on");
     assert!(replica.propose(put("k", "w"), None).await.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn on_a_full_disk_the_node_must_stop_and_with_room_again_everything_acknowledged_is_there() {
+    let node = VirtualNode::new();
+    let replica = node.start().await;
+    node.disk.set_capacity(Some(node.disk.used()));
+    let value = "v".repeat(10_000);
+    let mut acknowledged = 0;
+    let error = loop {
+        match replica.propose(put(&format!("k{acknowledged}"), &value), None).await {
+            Ok(_) => acknowledged += 1,
+            Err(error) => break error,
+        }
+        assert!(acknowledged < 10_000, "the disk does not fill up");
+    };
+    assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
+    let (groups, nodes) = told_to_stop(&node);
+    assert_eq!((groups, nodes), (1, 1));
+    let said = node.sink.all().into_iter().find_map(|(_, told)| match told {
+        Told::NodeMustStop(why) => Some(why),
+        _ => None,
+    });
+    assert!(said.unwrap().contains("the disk is full: free some room"));
+    assert!(acknowledged > 1);
+    drop(replica);
+    node.disk.set_capacity(None);
+    let node = node.after_power_loss();
+    let replica = node.start().await;
+    for key in 0..acknowledged {
+        assert!(get(&replica, &format!("k{key}")).is_some(), "k{key} of {acknowledged}");
+    }
+    replica.propose(put("after", "v"), None).await.unwrap();
+}

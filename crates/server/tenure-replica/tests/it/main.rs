@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail the test, as the tests do")]
 
+mod cluster;
 mod expiry;
 mod failure;
 mod power_loss;
@@ -11,5 +12,7 @@ mod read;
 #[cfg(feature = "deterministic")]
 mod replay;
 mod restart;
+mod switches;
+mod three_nodes;
 mod time;
 mod world;

@@ -117,7 +117,7 @@ fn check_busy(life: &Life) {
         let ends = effects.filter(|(_, effect)| match effect {
             Effect::Changed(change) => change.kind == ChangeKind::Removed { reason: wanted },
             Effect::SessionEnded { reason, .. } => *reason == wanted,
-            Effect::ObjectDeleted { .. } => false,
+            Effect::ObjectDeleted { .. } | Effect::Appended { .. } => false,
         });
         ends.count()
     };

@@ -94,8 +94,9 @@ async fn a_full_line_refuses_and_what_it_holds_is_still_done() {
     let node = VirtualNode::new();
     let mut options = node.options();
     options.queue = QueueLimits {
-        queue_len_max: 4,
-        queue_bytes_max: 1 << 20,
+        // Whoever is alone gets half of it.
+        queue_len_max: 8,
+        ..QueueLimits::default()
     };
     let replica = start(options).await;
     // All are asked before the proposer has run once.

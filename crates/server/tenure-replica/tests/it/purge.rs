@@ -101,3 +101,25 @@ async fn a_group_whose_state_was_lost_after_a_purge_is_not_opened() {
     node.engine = engine;
     assert!(get(&node.start().await, "k0").is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_purge_that_is_asked_for_is_done_soon_also_on_an_idle_group() {
+    let node = VirtualNode::new();
+    let replica = node.start().await;
+    put_one_by_one(&replica, 0..1_000).await;
+    wait_virtually(Duration::from_secs(1)).await;
+    assert!(replica.status().first_index.unwrap() < 10, "no limit is reached");
+    for _ in 0..2 {
+        replica.purge_soon();
+        wait_virtually(Duration::from_secs(1)).await;
+        let status = replica.status();
+        let (first, last) = (status.first_index.unwrap(), status.last_index.unwrap());
+        assert!(last - first <= 64, "the log begins at {first} of {last}");
+        assert!(first <= status.durable_index.unwrap() + 1);
+    }
+    drop(replica);
+    let replica = node.after_power_loss().start().await;
+    for number in 0..1_000 {
+        assert!(get(&replica, &format!("k{number}")).is_some());
+    }
+}

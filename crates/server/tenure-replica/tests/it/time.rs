@@ -84,3 +84,43 @@ async fn time_stands_still_while_the_group_is_stopped_and_nothing_ends_early() {
     wait_virtually(Duration::from_millis(10 + 3 * 300 + 20)).await;
     assert!(get(&replica, "lease").is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_polite_stop_loses_no_time() {
+    let mut node = VirtualNode::new();
+    let mut replica = node.start().await;
+    let put = put_for("lease", "v", Some(Span::from_secs(60)));
+    replica.propose(put, None).await.unwrap();
+    for round in 0..3 {
+        // Less than a tick of an idle group away from the last entry.
+        wait_virtually(Duration::from_secs(8)).await;
+        let before = replica.stamp_now().unwrap();
+        replica.shutdown().await;
+        let stopped_at = replica.status().time;
+        assert!(stopped_at >= before, "{stopped_at:?} after {before:?}");
+        drop(replica);
+        wait_virtually(Duration::from_secs(3_600)).await;
+        node = node.after_kill(round);
+        replica = node.start().await;
+        let restarted_at = replica.stamp_now().unwrap();
+        assert!(restarted_at >= before, "{restarted_at:?} after {before:?}");
+    }
+    assert!(get(&replica, "lease").is_some(), "it stood still for the hours between");
+    wait_virtually(Duration::from_secs(37)).await;
+    assert!(
+        get(&replica, "lease").is_none(),
+        "and was told all the seconds that it ran"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_of_a_group_without_deadlines_proposes_nothing() {
+    let node = VirtualNode::new();
+    let replica = node.start().await;
+    replica.propose(put("key", "v"), None).await.unwrap();
+    let before = replica.status().entries_proposed;
+    wait_virtually(Duration::from_secs(8)).await;
+    replica.shutdown().await;
+    replica.shutdown().await;
+    assert_eq!(replica.status().entries_proposed, before);
+}

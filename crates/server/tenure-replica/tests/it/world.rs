@@ -315,7 +315,7 @@ pub(crate) enum Told {
 }
 
 impl Recorder {
-    fn over(clock: Arc<dyn Clock>) -> Recorder {
+    pub(crate) fn over(clock: Arc<dyn Clock>) -> Recorder {
         Recorder {
             clock,
             told: Mutex::default(),

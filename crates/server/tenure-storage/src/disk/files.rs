@@ -59,6 +59,11 @@ impl Disk for Files {
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
 
+    fn size(&self, dir: &Path) -> io::Result<u64> {
+        let status = rustix::fs::statvfs(dir)?;
+        Ok(status.f_blocks.saturating_mul(status.f_frsize))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<DiskLock> {
         let file = File::options()
             .read(true)
@@ -67,8 +72,18 @@ impl Disk for Files {
             .truncate(false)
             .open(path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(DiskLock::new(file))
+        let folder = lock_folder_of(path)?;
+        Ok(DiskLock::new((file, folder)))
     }
+}
+
+/// Locks the folder in which a lock file lies: the file can be deleted by somebody who takes it for a leftover, and made
+/// anew, and then two processes would each hold the lock of that name.
+pub(crate) fn lock_folder_of(path: &Path) -> io::Result<File> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new(".")))?;
+    rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(folder)
 }
 
 struct SystemFile(File);

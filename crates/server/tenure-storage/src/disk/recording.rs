@@ -83,6 +83,11 @@ impl RecordingDisk {
         self.state().faults.capacity = capacity;
     }
 
+    /// What the disk says is free, whatever is written: `None`, what its capacity leaves.
+    pub fn set_free_space(&self, free: Option<u64>) {
+        self.state().faults.free_space = free;
+    }
+
     /// Turns one bit of a file around, in what is read and in what is durable.
     ///
     /// # Errors
@@ -167,10 +172,15 @@ impl Disk for RecordingDisk {
 
     fn free_space(&self, _dir: &Path) -> io::Result<u64> {
         let state = self.state();
+        let left = |capacity: u64| capacity.saturating_sub(state.used());
         Ok(state
             .faults
-            .capacity
-            .map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used())))
+            .free_space
+            .unwrap_or_else(|| state.faults.capacity.map_or(u64::MAX, left)))
+    }
+
+    fn size(&self, _dir: &Path) -> io::Result<u64> {
+        Ok(self.state().faults.capacity.unwrap_or(u64::MAX))
     }
 
     fn lock(&self, path: &Path) -> io::Result<DiskLock> {

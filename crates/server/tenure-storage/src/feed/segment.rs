@@ -19,6 +19,10 @@ use crate::state::rows::{
 
 /// Each change of a segment is preceded by the number of its bytes, four bytes, lowest first.
 const LENGTH_BYTES: usize = 4;
+/// No revision is higher.
+const REVISION_MAX: u64 = i64::MAX as u64;
+/// No row is longer.
+const SEGMENT_LENGTH_MAX: u64 = u32::MAX as u64;
 
 /// What is known of a segment on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +37,26 @@ pub(crate) struct Segment {
 /// The segments on disk, and where the feed begins and ends there.
 #[derive(Debug)]
 pub(crate) struct SegmentIndex {
-    /// The first revision from which on nothing is missing.
-    pub(crate) oldest: u64,
+    /// The first revision from which on nothing is missing, as far as the damage of single segments allows.
+    oldest: u64,
     /// No change on disk has a higher revision, and none of a lower one will come.
     pub(crate) last: u64,
     pub(crate) segments: VecDeque<Segment>,
     pub(crate) bytes: u64,
+    /// Segments up to this revision are damaged, or lie before one that is: they are read no more, and go with the next
+    /// batch.
+    given_up: u64,
+    /// Whether the head on disk says something else.
+    head_is_stale: bool,
+}
+
+/// What the rows say of the segments.
+pub(crate) enum Loaded {
+    /// What lies there.
+    Whole(SegmentIndex),
+    /// Segments are missing or are not what was written: the feed begins behind what it ended with, and its rows are to
+    /// be removed.
+    Lost(SegmentIndex, StateError),
 }
 
 /// What a write behind does to the segments: the rows, and the index when the rows are written.
@@ -72,7 +90,14 @@ impl SegmentIndex {
             last: revision,
             segments: VecDeque::new(),
             bytes: 0,
+            given_up: 0,
+            head_is_stale: false,
         }
+    }
+
+    /// The first revision from which on nothing is missing.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest.max(self.given_up.saturating_add(1))
     }
 
     /// Its head as a row of a new life.
@@ -87,17 +112,36 @@ impl SegmentIndex {
     }
 
     /// Reads the index from the rows.
-    pub(crate) fn load(group: GroupId, rows: &dyn RowRead) -> Result<SegmentIndex, StateError> {
-        let Some(head) = rows.get(&FEED_HEAD_KEY)? else {
-            return Ok(SegmentIndex::behind(0));
+    ///
+    /// # Errors
+    /// The head of the feed lies with the rows of the group, so damage of it is damage of the group.
+    pub(crate) fn load(group: GroupId, rows: &dyn RowRead) -> Result<Loaded, StateError> {
+        let head = match rows.get(&FEED_HEAD_KEY)? {
+            Some(row) => {
+                let head: HeadRow = decode_row(group, &row)?;
+                if head.last > REVISION_MAX {
+                    return Err(StateError::damaged(
+                        group,
+                        "the head of the change feed names no revision",
+                    ));
+                }
+                head
+            }
+            None => HeadRow { oldest: 1, last: 0 },
         };
-        let head: HeadRow = decode_row(group, &head)?;
-        let mut index = SegmentIndex {
-            oldest: head.oldest,
-            last: head.last,
-            segments: VecDeque::new(),
-            bytes: 0,
-        };
+        Ok(match SegmentIndex::load_segments(group, &head, rows) {
+            Ok(index) => Loaded::Whole(index),
+            Err(error) => {
+                let mut index = SegmentIndex::behind(head.last);
+                index.head_is_stale = true;
+                Loaded::Lost(index, error)
+            }
+        })
+    }
+
+    fn load_segments(group: GroupId, head: &HeadRow, rows: &dyn RowRead) -> Result<SegmentIndex, StateError> {
+        let mut index = SegmentIndex::behind(head.last);
+        index.oldest = head.oldest;
         let mut failed = None;
         // Rows below the oldest revision were removed; starting behind them does not walk over their remains.
         rows.scan(
@@ -123,14 +167,27 @@ impl SegmentIndex {
             .iter()
             .zip(index.segments.iter().skip(1))
             .all(|(one, next)| one.last < next.first);
-        let last = index.segments.back().map_or(0, |segment| segment.last);
-        if !in_order || last > index.last {
-            return Err(StateError::Damaged {
+        // The head is written with the segments: it ends with the last of them, and without any it begins behind them.
+        let ends = match index.segments.back() {
+            Some(segment) => segment.last == head.last,
+            None => head.oldest == head.last.saturating_add(1),
+        };
+        match in_order && ends {
+            true => Ok(index),
+            false => Err(StateError::damaged(
                 group,
-                what: "the segments of the change feed are out of order",
-            });
+                "the segments of the change feed are not those that were written",
+            )),
         }
-        Ok(index)
+    }
+
+    /// Gives up a segment that is damaged, with those before it. False if that was known.
+    pub(crate) fn give_up(&mut self, segment: Segment) -> bool {
+        let is_news = self.has(segment) && self.given_up < segment.last;
+        if is_news {
+            self.given_up = segment.last;
+        }
+        is_news
     }
 
     /// The segment that holds the first change at or behind `revision`, if that is on disk.
@@ -164,7 +221,8 @@ impl SegmentIndex {
         let in_order = self.segments.iter().chain(added.iter().map(|(segment, _)| segment));
         for (position, segment) in in_order.enumerate() {
             let too_old = (segment.time + limits.age_max).is_due_at(time);
-            if !too_old && bytes <= limits.bytes_max && count <= limits.segments_max {
+            let is_lost = segment.last <= self.given_up;
+            if !too_old && !is_lost && bytes <= limits.bytes_max && count <= limits.segments_max {
                 break;
             }
             if position < self.segments.len() {
@@ -196,7 +254,7 @@ impl SegmentIndex {
             batch.push((segment_key(segment.first), Some(rows)));
             batch.push((segment_facts_key(segment.first), Some(encode_row(&facts))));
         }
-        if oldest != self.oldest || last != self.last {
+        if oldest != self.oldest || last != self.last || self.head_is_stale {
             batch.push((FEED_HEAD_KEY.to_vec(), Some(encode_row(&HeadRow { oldest, last }))));
         }
         extension
@@ -211,6 +269,7 @@ impl SegmentIndex {
         self.segments.extend(extension.added);
         self.oldest = extension.oldest;
         self.last = extension.last;
+        self.head_is_stale = false;
     }
 }
 
@@ -227,10 +286,7 @@ pub(crate) fn decode_segment(group: GroupId, row: &[u8]) -> impl Iterator<Item =
         });
         Some(decoded.ok_or_else(|| {
             rest = &[];
-            StateError::Damaged {
-                group,
-                what: "a segment of the change feed does not decode",
-            }
+            StateError::damaged(group, "a segment of the change feed does not decode")
         }))
     })
 }
@@ -276,11 +332,11 @@ fn split_change(row: &[u8]) -> Option<(&[u8], &[u8])> {
 fn facts_of_row(group: GroupId, key: &[u8], value: &[u8]) -> Result<Segment, StateError> {
     let facts: FactsRow = decode_row(group, value)?;
     let first = revision_of_key(key)
-        .filter(|first| *first <= facts.last)
-        .ok_or(StateError::Damaged {
+        .filter(|first| *first <= facts.last && facts.last <= REVISION_MAX && facts.bytes <= SEGMENT_LENGTH_MAX)
+        .ok_or(StateError::damaged(
             group,
-            what: "a segment of the change feed has no proper name",
-        })?;
+            "a segment of the change feed has no proper name",
+        ))?;
     Ok(Segment {
         first,
         last: facts.last,

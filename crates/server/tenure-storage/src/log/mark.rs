@@ -23,7 +23,7 @@ const SLOT_LENGTH: usize = 64;
 /// The slots of openings, one of runs with an even number and one of the others; behind them those of batches.
 const OPENING_SLOTS: u64 = 2;
 const SLOTS: u64 = 4;
-const FILE_LENGTH_MAX: u64 = SLOTS * SLOT_DISTANCE;
+pub(super) const FILE_LENGTH_MAX: u64 = SLOTS * SLOT_DISTANCE;
 const MAGIC: [u8; 8] = *b"TNRMARK1";
 
 /// One slot:
@@ -76,6 +76,20 @@ impl MarkFound {
             .max_by_key(|mark| (mark.run, mark.batch));
         Ok(best.map_or(MarkFound::Unreadable, MarkFound::Good))
     }
+}
+
+/// Where in the file is something that no write of ours leaves whole: in a slot that cannot be read and is not empty,
+/// or between slots. A loss of power may tear one slot; the others are then as good.
+pub(super) fn strange_byte(bytes: &[u8]) -> Option<u64> {
+    let mut slots = (0..)
+        .step_by(SLOT_DISTANCE as usize)
+        .zip(bytes.chunks(SLOT_DISTANCE as usize));
+    slots.find_map(|(start, page)| {
+        let slot = page.len().min(SLOT_LENGTH);
+        let from = if Mark::decode(page, 0).is_some() { slot } else { 0 };
+        let place = page[from..].iter().position(|byte| *byte != 0)?;
+        Some(start + (from + place) as u64)
+    })
 }
 
 impl MarkFile {

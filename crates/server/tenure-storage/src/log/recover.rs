@@ -18,6 +18,8 @@
 //! again and synced (again, because a sync that failed leaves pages that no later sync writes), and then
 //! the mark of a new run is written and synced.
 
+mod found;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -26,6 +28,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_core::ids::GroupId;
+
+use found::Found;
 
 use super::group::{Group, GroupMemory, GroupMeta, Location, Written};
 use super::mark::{Mark, MarkFile, MarkFound};
@@ -57,7 +61,7 @@ struct Replay<'a> {
     dir: &'a Path,
     mark: Mark,
     seed: u32,
-    groups: BTreeMap<GroupId, Written>,
+    groups: BTreeMap<GroupId, Found>,
     segments: BTreeMap<u32, Arc<Segment>>,
     /// The number of the batch that must come next.
     batch_next: u64,
@@ -94,6 +98,30 @@ struct NotWhole {
 /// # Errors
 /// `LogMissing` and `LogDamaged`, with nothing changed; `Io`.
 pub(super) fn recover(disk: &dyn Disk, dir: &Path, options: &LogOptions) -> Result<Recovered, OpenError> {
+    let (listing, replay) = replay(disk, dir, options)?;
+    replay.repair(disk, &listing, options)
+}
+
+/// Whether anything was ever written for any group in what lies in `dir`. Nothing is changed. What is damaged was
+/// written; a log that was only made, whether to its end or not, holds nothing.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn holds_anything(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
+    let options = LogOptions {
+        create: false,
+        ..LogOptions::default()
+    };
+    match replay(disk, dir, &options) {
+        Ok((_, replay)) => Ok(replay.groups.values().any(|found| !found.meta.is_blank())),
+        Err(OpenError::LogMissing { .. }) => Ok(false),
+        Err(OpenError::LogDamaged(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads everything and changes nothing, unless the folder itself is to be made.
+fn replay<'a>(disk: &dyn Disk, dir: &'a Path, options: &LogOptions) -> Result<(Listing, Replay<'a>), OpenError> {
     let missing = || OpenError::LogMissing { folder: dir.to_owned() };
     let listing = match Listing::read(disk, dir) {
         Ok(listing) => listing,
@@ -125,7 +153,7 @@ pub(super) fn recover(disk: &dyn Disk, dir: &Path, options: &LogOptions) -> Resu
     if replay.batch_next == 1 && !options.create {
         return Err(missing());
     }
-    replay.repair(disk, &listing, options)
+    Ok((listing, replay))
 }
 
 impl<'a> Replay<'a> {
@@ -165,8 +193,7 @@ impl<'a> Replay<'a> {
             }
             self.read_batches(segment, bytes)?;
         }
-        self.check_end()?;
-        self.check_entries()
+        self.check_end()
     }
 
     /// Whether the segment was begun. If it cannot be told from a damaged one, it is damaged.
@@ -314,8 +341,8 @@ impl<'a> Replay<'a> {
             return Err(differs(None));
         }
         if self.last.is_some() {
-            let known = self.groups.iter().filter(|(_, written)| !written.meta.is_blank());
-            let known: BTreeMap<_, _> = known.map(|(group, written)| (*group, &written.meta)).collect();
+            let known = self.groups.iter().filter(|(_, found)| !found.meta.is_blank());
+            let known: BTreeMap<_, _> = known.map(|(group, found)| (*group, &found.meta)).collect();
             let other = states
                 .iter()
                 .find(|(group, state)| known.get(group) != Some(state))
@@ -326,16 +353,11 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         for (group, meta) in states {
-            let live = meta.live();
-            let count = usize::try_from(live.end - live.start)
-                .ok()
-                .filter(|count| *count <= ENTRIES_PER_GROUP_LIMIT);
-            let Some(count) = count else {
+            let found = Found::of_checkpoint(meta);
+            if !found.holds_at_most(ENTRIES_PER_GROUP_LIMIT) {
                 return Err(differs(Some(group)));
-            };
-            // Where they lie is said by the records that follow, or nowhere if they are dropped later on.
-            let locations = std::iter::repeat_n(Location::UNKNOWN, count).collect();
-            self.groups.insert(group, Written { meta, locations });
+            }
+            self.groups.insert(group, found);
         }
         Ok(())
     }
@@ -351,7 +373,7 @@ impl<'a> Replay<'a> {
                 ..
             } = record.header;
             self.run = run;
-            let written = self.groups.entry(group).or_default();
+            let found = self.groups.entry(group).or_default();
             let location = Location {
                 segment: number,
                 offset: at as u32,
@@ -360,26 +382,26 @@ impl<'a> Replay<'a> {
             };
             let payload = || Bytes::copy_from_slice(record.payload);
             let fits = match record.header.kind {
-                Kind::Entry => written.append(index, location).is_ok(),
-                Kind::Copied => written.relocate(index, location).is_some(),
+                Kind::Entry => found.append(index, location),
+                Kind::Copied => found.relocate(index, location),
                 Kind::Vote => {
-                    written.meta.vote = Some(payload());
+                    found.meta.vote = Some(payload());
                     true
                 }
                 Kind::Committed => {
-                    written.meta.committed = Some(payload());
+                    found.meta.committed = Some(payload());
                     true
                 }
                 Kind::Truncate => {
-                    written.truncate(index, |_| ());
+                    found.truncate(index);
                     true
                 }
                 Kind::Purge => {
-                    written.purge(index, payload(), |_| ());
+                    found.purge(index, payload());
                     true
                 }
                 Kind::Remove => {
-                    written.remove(|_| ());
+                    *found = Found::default();
                     true
                 }
                 Kind::Checkpoint | Kind::GroupState => false,
@@ -418,26 +440,23 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Whether every live entry was found.
-    fn check_entries(&self) -> Result<(), OpenError> {
+    /// The groups, if every live entry was found.
+    fn take_groups(&mut self) -> Result<BTreeMap<GroupId, Written>, OpenError> {
         let oldest = self.segments.keys().next().copied().unwrap_or(0);
-        for (group, written) in &self.groups {
-            if let Some(place) = written
-                .locations
-                .iter()
-                .position(|location| *location == Location::UNKNOWN)
-            {
-                let index = written.meta.live().start + place as u64;
+        let written = |(group, found): (GroupId, Found)| {
+            let written = found.into_written().map_err(|index| {
                 let reason = format!("entry {index} lies in no segment, an older one must be missing");
-                return Err(self.damage(oldest, 0, Some(*group), reason));
-            }
-        }
-        Ok(())
+                damage(self.dir, oldest, 0, Some(group), reason)
+            })?;
+            Ok((group, written))
+        };
+        std::mem::take(&mut self.groups).into_iter().map(written).collect()
     }
 
     /// The log is whole. Makes it durable as it was read.
-    fn repair(self, disk: &dyn Disk, listing: &Listing, options: &LogOptions) -> Result<Recovered, OpenError> {
+    fn repair(mut self, disk: &dyn Disk, listing: &Listing, options: &LogOptions) -> Result<Recovered, OpenError> {
         let dir = self.dir;
+        let found = self.take_groups()?;
         let spares = Spares::open(disk, dir, listing, options.segment_bytes)
             .map_err(OpenError::io("tidy the spare segments in", dir))?;
         if let Some(number) = self.unbegun {
@@ -461,7 +480,7 @@ impl<'a> Replay<'a> {
         let mark_file = MarkFile::create(disk, dir, &mark).map_err(OpenError::io("write the mark in", dir))?;
         let mut tail_bytes = 0;
         let mut groups = BTreeMap::new();
-        for (id, written) in self.groups {
+        for (id, written) in found {
             for location in &written.locations {
                 self.segments[&location.segment].add_live(1, location.record_length());
             }
@@ -509,16 +528,6 @@ impl LastSegment {
         }
         self.segment.file.sync_data()
     }
-}
-
-impl Location {
-    /// Of an entry that was not found yet.
-    const UNKNOWN: Location = Location {
-        segment: 0,
-        offset: 0,
-        payload_length: 0,
-        crc: 0,
-    };
 }
 
 /// What the checksums of a log's records begin with.

@@ -22,6 +22,9 @@ pub(super) const SEGMENT_HEADER_LENGTH: usize = 64;
 /// Spares beyond this are deleted.
 pub(super) const SPARES_MAX: usize = 2;
 
+/// So many stay when room is short: the next segment must not need any.
+pub(super) const SPARES_KEPT: usize = 1;
+
 const MAGIC: [u8; 8] = *b"TNRSEGM1";
 const SEGMENT_SUFFIX: &str = ".seg";
 const SPARE_SUFFIX: &str = ".spare";

@@ -14,7 +14,7 @@ use super::queue::Op;
 use super::record::{BatchBuilder, HEADER_LENGTH, Kind};
 use super::rewrite::Rewrite;
 use super::segment::{SPARES_MAX, Segment, SegmentHeader, Spare, segment_path};
-use super::{BATCH_LENGTH_MAX, Inner, NO_PANIC, Spawner};
+use super::{BATCH_LENGTH_MAX, Inner, NO_PANIC, Spawner, SyncCost};
 use crate::error::LogFailed;
 
 /// Pieces of the tail in memory are dropped one at a time; a piece is one group's share of some batches, closed when it
@@ -466,7 +466,8 @@ fn write_and_sync(inner: &Inner, segment: &Segment, offset: u64, bytes: &[u8]) -
     let begun = (inner.options.clock)();
     // Never again after a failure: the system may have dropped what it could not write.
     segment.file.sync_data().map_err(LogFailed::io("sync", &segment.path))?;
-    let took_us = u64::try_from((inner.options.clock)().saturating_sub(begun).as_micros()).unwrap_or(u64::MAX);
+    let took = (inner.options.clock)().saturating_sub(begun);
+    let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let counters = &inner.counters;
     counters.batches.fetch_add(1, Ordering::Relaxed);
     counters.syncs.fetch_add(1, Ordering::Relaxed);
@@ -474,6 +475,8 @@ fn write_and_sync(inner: &Inner, segment: &Segment, offset: u64, bytes: &[u8]) -
     counters.sync_last_us.store(took_us, Ordering::Relaxed);
     counters.sync_max_us.fetch_max(took_us, Ordering::Relaxed);
     counters.sync_sum_us.fetch_add(took_us, Ordering::Relaxed);
+    let bytes = bytes.len();
+    (inner.options.on_sync)(SyncCost { bytes, took });
     Ok(())
 }
 

@@ -1,37 +1,56 @@
 //! What can go wrong with the state, and who has to stop because of it.
 
+use std::borrow::Cow;
 use std::error::Error;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tenure_core::ids::GroupId;
 use tenure_core::snapshot::ImportError;
+
+use crate::error::{SET_ASIDE, remedy};
 
 /// A call on the state that failed. [`StateError::stops`] tells who must not go on.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StateError {
     /// Rows of this group could not be read or installed. Every later call on the group gives this error again,
     /// and nothing that was built on the failed read is kept. Other groups go on.
-    #[error("the state of group {group} failed and is no longer used: {cause}")]
+    #[error("the state of group {group} cannot be read and is no longer used: {cause}")]
     GroupFailed {
         /// Which group.
         group: GroupId,
         /// What the engine said.
         cause: Arc<dyn Error + Send + Sync>,
     },
-    /// The journal that all groups share could not be written or synced, or the engine could not be opened. A
-    /// failed sync is never tried again: the node must stop.
-    #[error("the state on disk cannot be written or synced, so this node must stop: {cause}")]
+    /// What all groups share could not be opened, written or synced. A failed write or sync is never tried again:
+    /// the node must stop. What the log has synced is applied again at the next start, so nothing acknowledged is lost.
+    #[error("the state on disk cannot be {action}, so this node must stop: {cause}{}", remedy(action, cause.as_ref()))]
     EngineFailed {
+        /// What was tried: `opened`, `written` or `synced`.
+        action: &'static str,
         /// What the engine said.
         cause: Arc<dyn Error + Send + Sync>,
     },
-    /// The rows are readable but are not what was once written. Set the group's state aside and fetch a snapshot.
+    /// Files or rows of this group are missing or are not what was once written. Other groups go on. The group's
+    /// state is to be made anew from a snapshot.
     #[error("the state of group {group} is damaged: {what}")]
     Damaged {
         /// Which group.
         group: GroupId,
+        /// What is wrong with it, and in which file as far as that is known.
+        what: Cow<'static, str>,
+    },
+    /// A file that all groups share is missing or is not what was once written. Nothing was changed.
+    #[error(
+        "the state on disk is damaged in {}, which all groups share: {what}; put the right file back, or {}",
+        path.display(),
+        SET_ASIDE
+    )]
+    EngineDamaged {
+        /// The file or folder.
+        path: PathBuf,
         /// What is wrong with it.
-        what: &'static str,
+        what: String,
     },
     /// The state folder was written by a release that this one does not understand. Nothing was touched.
     #[error("the state folder has format {found}, which this release does not know")]
@@ -79,7 +98,9 @@ impl StateError {
             | StateError::Damaged { group, .. }
             | StateError::OutOfOrder { group, .. }
             | StateError::Closed { group } => Stops::Group(*group),
-            StateError::EngineFailed { .. } | StateError::UnknownFormat { .. } => Stops::Node,
+            StateError::EngineFailed { .. } | StateError::EngineDamaged { .. } | StateError::UnknownFormat { .. } => {
+                Stops::Node
+            }
             StateError::Snapshot(_) => Stops::Nobody,
         }
     }
@@ -91,7 +112,17 @@ impl StateError {
         }
     }
 
-    pub(crate) fn engine_failed(cause: impl Error + Send + Sync + 'static) -> StateError {
-        StateError::EngineFailed { cause: Arc::new(cause) }
+    pub(crate) fn engine_failed(action: &'static str, cause: impl Error + Send + Sync + 'static) -> StateError {
+        StateError::EngineFailed {
+            action,
+            cause: Arc::new(cause),
+        }
+    }
+
+    pub(crate) fn damaged(group: GroupId, what: impl Into<Cow<'static, str>>) -> StateError {
+        StateError::Damaged {
+            group,
+            what: what.into(),
+        }
     }
 }

@@ -65,6 +65,19 @@ pub(crate) trait GroupRows: RowRead {
         &self,
         fill: &mut dyn FnMut(&mut RowSink<'_>) -> Result<(), StateError>,
     ) -> Result<Arc<dyn GroupRows>, StateError>;
+
+    /// The same rows without any segment of the feed, because those are not to be trusted. Their head stays.
+    fn without_feed(&self) -> Result<Arc<dyn GroupRows>, StateError>;
+}
+
+/// Whether a row is of a segment of the feed, or says what is known of one.
+pub(crate) fn is_of_feed(row_key: &[u8]) -> bool {
+    matches!(row_key.first(), Some(&(SEGMENT_PREFIX | SEGMENT_FACTS_PREFIX)))
+}
+
+/// The keys of all rows of which [`is_of_feed`] is true lie from the first of these to before the second.
+pub(crate) fn feed_keys() -> [Vec<u8>; 2] {
+    [vec![SEGMENT_PREFIX], segment_facts_end()]
 }
 
 /// The key of a row of the machine.
@@ -108,10 +121,7 @@ pub(crate) fn encode_row(row: &impl Serialize) -> Bytes {
 
 /// A row of ours from its bytes; anything else than exactly one is damage.
 pub(crate) fn decode_row<T: DeserializeOwned>(group: GroupId, bytes: &[u8]) -> Result<T, StateError> {
-    let damaged = StateError::Damaged {
-        group,
-        what: "a row of the engine does not decode",
-    };
+    let damaged = StateError::damaged(group, "a row of the engine does not decode");
     match bytes.split_first() {
         Some((&ROW_FORM, rest)) => match postcard::take_from_bytes(rest) {
             Ok((row, [])) => Ok(row),

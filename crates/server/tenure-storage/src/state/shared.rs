@@ -11,7 +11,7 @@ use super::overlay::{Fault, Generation};
 use super::rows::{GroupRows, MARK_KEY, RowBatch, decode_mark, encode_mark, table_key};
 use super::{AppliedMark, StateError};
 use crate::feed::FeedLimits;
-use crate::feed::segment::{SegmentIndex, encode_segments};
+use crate::feed::segment::{Loaded, Segment, SegmentIndex, encode_segments};
 
 /// The lock is held for a look or a small change only, never while rows are written.
 const NO_PANIC: &str = "nothing panics while it changes what this lock guards";
@@ -22,6 +22,8 @@ const SEALED_FOR_IMAGES_MAX: usize = 8;
 pub(crate) struct Shared {
     pub(crate) group: GroupId,
     pub(crate) fault: Arc<Fault>,
+    /// Why the feed began anew at the opening, if it did.
+    pub(crate) lost_feed: Option<String>,
     limits: FeedLimits,
     inner: RwLock<Inner>,
     /// Held by whoever writes rows: one write behind, sync or install at a time.
@@ -51,7 +53,16 @@ impl Shared {
             Some(row) => Some(decode_mark(group, &row)?),
             None => None,
         };
-        let feed = SegmentIndex::load(group, rows.as_ref())?;
+        let mut lost_feed = None;
+        let (feed, rows) = match SegmentIndex::load(group, rows.as_ref())? {
+            Loaded::Whole(feed) => (feed, rows),
+            Loaded::Lost(feed, error) => {
+                let oldest = feed.oldest();
+                tracing::warn!(%group, %error, oldest, "the change feed is damaged or of an earlier form, and begins anew");
+                lost_feed = Some(error.to_string());
+                (feed, rows.without_feed()?)
+            }
+        };
         let index = applied.as_ref().map(|mark| mark.index);
         let inner = Inner {
             rows,
@@ -65,6 +76,7 @@ impl Shared {
         Ok(Shared {
             group,
             fault: Arc::new(Fault::default()),
+            lost_feed,
             limits,
             inner: RwLock::new(inner),
             writer: Mutex::new(()),
@@ -81,6 +93,16 @@ impl Shared {
 
     pub(crate) fn lock_writer(&self) -> MutexGuard<'_, ()> {
         self.writer.lock().expect(NO_PANIC)
+    }
+
+    /// Gives up a segment that was read from these rows and is not what was written, and those before it. Nothing
+    /// happens if it has gone meanwhile.
+    pub(crate) fn give_up_segment(&self, segment: Segment, rows: &Arc<dyn GroupRows>, damage: &StateError) {
+        let mut inner = self.write_inner();
+        if Arc::ptr_eq(&inner.rows, rows) && inner.feed.give_up(segment) {
+            let (group, first, last) = (self.group, segment.first, segment.last);
+            tracing::warn!(%group, first, last, %damage, "a part of the change feed is damaged: it begins behind that now");
+        }
     }
 
     /// Writes the generations that lie within the flushed log, one batch each. The caller holds the writer's lock.

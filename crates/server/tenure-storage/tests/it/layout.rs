@@ -9,8 +9,9 @@ use std::sync::Arc;
 use tenure_storage::disk::{Disk, OpenMode, RecordingDisk};
 use tenure_storage::error::OpenError;
 use tenure_storage::layout::{DataDir, Identity};
+use tenure_storage::log::{GroupId, Log, LogOptions, WriterMode};
 
-use crate::log_support::Random;
+use crate::log_support::{Random, append, payload, wait};
 
 /// Tells a copy of this test program to hold the folder that it names.
 const HOLD_VARIABLE: &str = "TENURE_TEST_HOLD_FOLDER";
@@ -36,6 +37,18 @@ fn a_new_folder_is_made_and_found_again() {
     let other = Identity { node: 8, ..IDENTITY };
     dir.write_identity(&other).unwrap();
     assert_eq!(dir.read_identity().unwrap(), Some(other));
+}
+
+#[test]
+fn a_second_opening_is_refused_even_if_the_lock_file_was_deleted() {
+    let temporary = tempfile::tempdir().expect("a temporary folder");
+    let root = temporary.path().join("data");
+    let first = DataDir::open(&root).expect("opens");
+    std::fs::remove_file(root.join("LOCK")).expect("it is there");
+    let error = DataDir::open(&root).expect_err("in use");
+    assert!(matches!(error, OpenError::Held { .. }), "{error}");
+    drop(first);
+    DataDir::open(&root).expect("free again");
 }
 
 #[test]
@@ -176,4 +189,45 @@ fn after_a_power_loss_the_identity_is_the_old_one_or_the_new_one() {
             assert!(possible.contains(&identity), "after {events} changes: {identity:?}");
         }
     }
+}
+
+#[test]
+fn an_identity_is_lost_only_where_a_node_has_been() {
+    let disk = RecordingDisk::new();
+    let root = Path::new("/data");
+    let open = |disk: &RecordingDisk| DataDir::open_on(Arc::new(disk.clone()), root).unwrap();
+    let open_log = |disk: &RecordingDisk| {
+        let log_dir = root.join("log");
+        let options = LogOptions {
+            segment_bytes: 4096,
+            ..LogOptions::default()
+        };
+        Log::open(Arc::new(disk.clone()), &log_dir, options, WriterMode::Inline).unwrap()
+    };
+    assert!(!open(&disk).has_lost_identity().unwrap());
+    // A first start that was cut short anywhere in the making of the log, and one that was cut short again.
+    disk.start_recording();
+    for _ in 0..2 {
+        drop(open_log(&disk));
+    }
+    for events in 0..=disk.events() {
+        for kept in [0, u64::MAX] {
+            let left = disk.at(events, None);
+            let left = left.after_power_loss(&mut |choices| kept.min(choices.saturating_sub(1)));
+            assert!(!open(&left).has_lost_identity().unwrap(), "after event {events}");
+        }
+    }
+    let log = open_log(&disk);
+    assert!(!open(&disk).has_lost_identity().unwrap());
+    append(&log.group(GroupId(1)), 1, &["an entry"]).unwrap();
+    assert!(open(&disk).has_lost_identity().unwrap());
+    wait(|done| log.group(GroupId(1)).purge(1, payload("id"), done)).unwrap();
+    assert!(open(&disk).has_lost_identity().unwrap(), "a purge says as much");
+    open(&disk).write_identity(&IDENTITY).unwrap();
+    assert!(!open(&disk).has_lost_identity().unwrap());
+
+    let disk = RecordingDisk::new();
+    let dir = open(&disk);
+    disk.open(&dir.state_dir().join("version"), OpenMode::Create).unwrap();
+    assert!(dir.has_lost_identity().unwrap(), "there is a state");
 }

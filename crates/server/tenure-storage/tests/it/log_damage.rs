@@ -49,7 +49,7 @@ fn damage(disk: &RecordingDisk) -> Damage {
         Err(OpenError::LogDamaged(damage)) => {
             let text = damage.to_string();
             assert!(
-                text.contains("set this folder aside and let the node join again") && text.contains(DIR),
+                text.contains("restore the data folder from a copy, or set it aside") && text.contains(DIR),
                 "{text}"
             );
             damage

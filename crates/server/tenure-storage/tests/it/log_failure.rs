@@ -53,6 +53,10 @@ fn a_failed_sync_is_the_end_of_the_log() {
         failed.to_string().contains("sync") && failed.to_string().contains("0000000001.seg"),
         "{failed}"
     );
+    assert!(
+        failed.to_string().contains("never tried again: look at the disk"),
+        "{failed}"
+    );
     assert_dead(&log, &told);
     log.close();
     assert_eq!(disk.syncs(), syncs + 1, "a failed sync is not tried again");
@@ -149,6 +153,10 @@ fn a_full_disk_stops_the_log_and_with_room_again_everything_acknowledged_is_ther
     };
     assert!(
         matches!(&failed, LogFailed::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull),
+        "{failed}"
+    );
+    assert!(
+        failed.to_string().contains("the disk is full: free some room"),
         "{failed}"
     );
     assert!(acknowledged > 20);

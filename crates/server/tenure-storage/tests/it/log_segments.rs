@@ -157,3 +157,28 @@ fn a_reader_keeps_the_segment_it_reads_while_the_log_moves_on() {
     assert!(reader.join().unwrap() > 0);
     assert!(writer.failure().is_none());
 }
+
+#[test]
+fn when_room_is_short_all_spare_segments_go_but_the_next() {
+    let disk = RecordingDisk::new();
+    let log = open(&disk);
+    let group = log.group(GroupId(1));
+    for index in 1..500 {
+        append(&group, index, &[&"y".repeat(100)]).unwrap();
+    }
+    wait(|done| group.purge(499, payload("id"), done)).unwrap();
+    assert_eq!(log.stats().spares, 2);
+    let spares = || files(&disk).iter().filter(|name| name.ends_with(".spare")).count();
+    assert_eq!(spares(), 2);
+    for _ in 0..2 {
+        log.give_back_spares().unwrap();
+        assert_eq!(log.stats().spares, 1);
+        assert_eq!(spares(), 1);
+    }
+    let expected = Model::of(&log);
+    assert_eq!(Model::of(&open(&disk.after_power_loss(&mut |_| 0))), expected);
+    move_on(&log, GroupId(2), 500);
+    let expected = Model::of(&log);
+    log.close();
+    assert_eq!(Model::of(&open(&disk.after_power_loss(&mut |_| 0))), expected);
+}

@@ -88,3 +88,15 @@ fn nobody_waits_for_bookkeeping() {
 fn a_deadline_that_was_not_set_is_not_removed() {
     all().remove(Timestamp(11), key("a"));
 }
+
+#[test]
+fn keys_are_counted_as_they_come_and_go() {
+    let mut deadlines = all();
+    assert_eq!(deadlines.keys(), 2);
+    deadlines.remove(Timestamp(20), Item::Session(SessionId(9)));
+    assert_eq!(deadlines.keys(), 2);
+    deadlines.remove(Timestamp(20), key("a"));
+    assert_eq!(deadlines.keys(), 1);
+    drain(&mut deadlines, 30, true);
+    assert_eq!(deadlines.keys(), 0);
+}

@@ -7,6 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::{Namespace, Nonce, Secret};
+use crate::machine::Memory;
+use crate::session::rows::SessionRows;
+use crate::table::MemTable;
 
 fn row() -> SessionRow {
     SessionRow {
@@ -108,4 +111,62 @@ fn the_highest_number_can_be_acknowledged() {
     };
     assert_eq!(add_acknowledged(&mut row, &all), [(1, u64::MAX - 1)]);
     assert!(is_acknowledged(&row, u64::MAX) && is_acknowledged(&row, 1));
+}
+
+#[test]
+fn a_group_that_remembers_as_many_results_as_it_may_runs_nothing_that_is_to_be_remembered() {
+    let of_others = (0..RESULTS_MAX as u64).map(|seq| ((SessionId(1), seq), 1));
+    let mut memory = Memory {
+        kept: of_others.collect(),
+        ..Memory::default()
+    };
+    let mut table = MemTable::new();
+    let session = SessionRef {
+        id: SessionId(2),
+        secret: Secret(7),
+    };
+    let row = SessionRow {
+        secret: session.secret,
+        ttl: Some(Span::from_secs(60)),
+        deadline: Timestamp(60_000_000),
+        ..row()
+    };
+    keyspace::write(&mut table, keyspace::session(session.id), &row);
+    let mut ask = |seq, forgotten: u64| {
+        for seq in 0..forgotten {
+            memory.kept.remove(&(SessionId(1), seq));
+        }
+        let mut run = Run {
+            table: &mut table,
+            memory: &mut memory,
+            sessions: SessionRows::default(),
+            effects: Vec::new(),
+            now: Timestamp(0),
+            read_bytes: 0,
+            prefix_deleted: 0,
+        };
+        let request = Numbered {
+            session,
+            seq,
+            acknowledged: &Acknowledged::default(),
+            fingerprint: Fingerprint(3),
+        };
+        let mut runs = 0;
+        let (response, repeated) = of_session(&mut run, &request, true, &mut |_| {
+            runs += 1;
+            Response::Done(Done::Acknowledged)
+        });
+        let sessions = run.sessions;
+        sessions.write(&mut table);
+        (response, repeated, runs)
+    };
+    let full = Response::Failed(Failure::Overloaded {
+        what: "remembered requests of the group".to_owned(),
+        retry_after: Span::from_secs(1),
+    });
+    let done = Response::Done(Done::Acknowledged);
+    assert_eq!(ask(1, 0), (full.clone(), false, 0));
+    assert_eq!(ask(1, 1), (done.clone(), false, 1), "there is room for one");
+    assert_eq!(ask(2, 0), (full, false, 0));
+    assert_eq!(ask(1, 0), (done, true, 0), "a repeat needs none");
 }

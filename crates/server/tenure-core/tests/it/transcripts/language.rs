@@ -3,19 +3,22 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tenure_core::codec;
-use tenure_core::command::{Acknowledged, CacheSettings, Command, Entry, Guard, Origin, Request, SystemCommand};
-use tenure_core::ids::{Namespace, Nonce, ObjectName, OneShotId, Secret, SessionId, SessionRef};
-use tenure_core::limits::{BLOCK_REVISIONS, ENTRY_COMMANDS_MAX};
+use tenure_core::command::{
+    Acknowledged, Append, CacheSettings, Command, Entry, FenceMode, Guard, Origin, Request, StreamSettings,
+    SystemCommand,
+};
+use tenure_core::ids::{Nonce, OneShotId, Secret, SessionRef};
+use tenure_core::limits::{APPEND_RECORDS_MAX, BLOCK_REVISIONS, DEDUP_WINDOW_DEFAULT, ENTRY_COMMANDS_MAX};
 use tenure_core::machine::{Applied, GroupKind};
-use tenure_core::query::Query;
+use tenure_core::query::{Query, ReadFrom};
 use tenure_core::response::{Done, Response};
 use tenure_core::table::{Table, TableRead};
 use tenure_core::time::{Span, Timestamp};
 
 use super::render::{Names, render_applied, render_found, render_summary};
-use crate::lab::{Lab, export, import, secret_of, with_wrong_secret};
-
-type Outcome<T> = Result<T, String>;
+use super::transactions::TxnDraft;
+use super::words::{Outcome, Words, acknowledgements, bytes, name, namespace, number, range, span};
+use crate::lab::{Lab, export, import, secret_of};
 
 /// A transcript being played.
 pub(super) struct Script {
@@ -23,6 +26,8 @@ pub(super) struct Script {
     stamp: Timestamp,
     names: Names,
     draft: Option<Draft>,
+    /// The transaction between `txn` and its `end`.
+    txn: Option<(Vec<Identity>, TxnDraft)>,
     output: String,
 }
 
@@ -35,12 +40,6 @@ struct Draft {
     opened: Vec<Option<String>>,
 }
 
-/// One line, word by word.
-struct Words<'a> {
-    line: &'a str,
-    words: std::collections::VecDeque<&'a str>,
-}
-
 impl Script {
     pub(super) fn new() -> Script {
         Script {
@@ -48,6 +47,7 @@ impl Script {
             stamp: Timestamp(0),
             names: Names::default(),
             draft: None,
+            txn: None,
             output: String::new(),
         }
     }
@@ -55,16 +55,13 @@ impl Script {
     /// Plays the lines of a block and returns its output.
     pub(super) fn play(&mut self, lines: &[&str]) -> Outcome<String> {
         for line in lines {
-            let mut words = Words {
-                line,
-                words: line.split_whitespace().collect(),
-            };
+            let mut words = Words::new(line);
             self.line(&mut words)
                 .and_then(|()| words.done())
                 .map_err(|error| format!("in the line {line:?}: {error}"))?;
         }
-        if self.draft.is_some() {
-            return Err("entry without end".to_owned());
+        if self.draft.is_some() || self.txn.is_some() {
+            return Err("entry or txn without end".to_owned());
         }
         Ok(std::mem::take(&mut self.output))
     }
@@ -82,23 +79,22 @@ impl Script {
     }
 
     fn line(&mut self, words: &mut Words<'_>) -> Outcome<()> {
-        match words.peek() {
-            Some("group") => {
-                words.next()?;
-                let kind = match words.next()? {
-                    "system" => GroupKind::System,
-                    "home" => GroupKind::Home,
-                    other => return Err(format!("no group is called {other}")),
-                };
-                self.lab = Lab::empty(kind);
+        if let Some((origins, mut txn)) = self.txn.take() {
+            if txn.line(words, &self.names)? {
+                self.send(origins, Command::Txn(txn.txn), None);
+            } else {
+                self.txn = Some((origins, txn));
             }
+            return Ok(());
+        }
+        match words.peek() {
             Some("at") => {
                 words.next()?;
                 self.stamp = Timestamp(span(words.next()?)?.0);
             }
             Some("tick") => {
                 words.next()?;
-                if let Some(ahead) = words.words.pop_front() {
+                if let Some(ahead) = words.word() {
                     self.stamp = self.lab.machine.time().max(self.stamp) + span(ahead)?;
                 }
                 self.tick();
@@ -124,30 +120,8 @@ impl Script {
                 }
             }
             Some("fill") => self.fill(words)?,
-            Some("leave") => {
-                words.next()?;
-                let left = words.number()?;
-                words.expect("revisions")?;
-                leave_revisions(&mut self.lab, left);
-            }
-            Some("status") => {
-                words.next()?;
-                self.status();
-            }
-            Some("reopen") => {
-                words.next()?;
-                self.lab.reopen();
-                self.lab.check_memory();
-                self.say("the same");
-            }
-            Some("snapshot") => {
-                words.next()?;
-                let bytes = self.lab.snapshot();
-                self.lab.table = import(&bytes);
-                self.lab.reopen();
-                assert_eq!(self.lab.snapshot(), bytes, "export, import, export is a fixed point");
-                self.say("the same");
-            }
+            Some("fill-stream") => self.fill_stream(words)?,
+            Some("group" | "leave" | "status" | "reopen" | "snapshot") => self.upkeep(words)?,
             Some(first) if QUERIES.contains(&first) => {
                 let query = self.query(words)?;
                 let found = self.lab.query(&query);
@@ -155,6 +129,42 @@ impl Script {
                 self.output.push_str(&text);
             }
             _ => self.requests(words)?,
+        }
+        Ok(())
+    }
+
+    /// What is done to the machine from outside.
+    fn upkeep(&mut self, words: &mut Words<'_>) -> Outcome<()> {
+        match words.next()? {
+            "group" => {
+                let kind = match words.next()? {
+                    "system" => GroupKind::System,
+                    "home" => GroupKind::Home,
+                    other => return Err(format!("no group is called {other}")),
+                };
+                self.lab = Lab::empty(kind);
+            }
+            "leave" => {
+                let left = words.number()?;
+                words.expect("revisions")?;
+                leave_revisions(&mut self.lab, left);
+            }
+            "status" => {
+                self.status();
+            }
+            "reopen" => {
+                self.lab.reopen();
+                self.lab.check_memory();
+                self.say("the same");
+            }
+            "snapshot" => {
+                let bytes = self.lab.snapshot();
+                self.lab.table = import(&bytes);
+                self.lab.reopen();
+                assert_eq!(self.lab.snapshot(), bytes, "export, import, export is a fixed point");
+                self.say("the same");
+            }
+            other => return Err(format!("{other} does nothing to a machine")),
         }
         Ok(())
     }
@@ -200,7 +210,12 @@ impl Script {
                         },
                     );
                 }
-                (Response::Done(Done::CacheCreated { record, .. }), _) => self.names.name_life(record),
+                (Response::Done(Done::CacheCreated { record, .. }), _) => {
+                    self.names.name_life(&record.name, record.incarnation);
+                }
+                (Response::Done(Done::StreamCreated { record, .. }), _) => {
+                    self.names.name_life(&record.name, record.incarnation);
+                }
                 _ => {}
             }
         }
@@ -209,7 +224,17 @@ impl Script {
     /// One request, or a numbered row of equal ones.
     fn requests(&mut self, words: &mut Words<'_>) -> Outcome<()> {
         let origins = self.origins(words)?;
+        if words.peek() == Some("txn") {
+            words.next()?;
+            self.txn = Some((origins, TxnDraft::default()));
+            return Ok(());
+        }
         let (command, name) = self.command(words)?;
+        self.send(origins, command, name);
+        Ok(())
+    }
+
+    fn send(&mut self, origins: Vec<Identity>, command: Command, name: Option<String>) {
         if origins.len() == 1 || self.draft.is_some() {
             for origin in origins {
                 let request = origin.with(command.clone());
@@ -225,11 +250,10 @@ impl Script {
                     }),
                 }
             }
-            return Ok(());
+            return;
         }
         let requests = origins.into_iter().map(|origin| origin.with(command.clone())).collect();
         self.many(requests);
-        Ok(())
     }
 
     fn many(&mut self, requests: Vec<Request>) {
@@ -241,7 +265,7 @@ impl Script {
     /// `fill CACHE PREFIX COUNT [ttl=] [owner=] [value=]`: that many new keys, in entries of the largest size.
     fn fill(&mut self, words: &mut Words<'_>) -> Outcome<()> {
         words.next()?;
-        let cache = cache(words.next()?)?;
+        let cache = name(words.next()?)?;
         let prefix = words.next()?;
         let count = words.number()?;
         let options = self.options(words)?;
@@ -262,6 +286,39 @@ impl Script {
             count as usize <= 16 * ENTRY_COMMANDS_MAX,
             "that is enough for any bound"
         );
+        self.many(requests);
+        Ok(())
+    }
+
+    /// `fill-stream STREAM COUNT [value=] [ids]`: that many records, as many in an append as may be; with `ids` each
+    /// of its own, under the message ids `m0000` and on.
+    fn fill_stream(&mut self, words: &mut Words<'_>) -> Outcome<()> {
+        words.next()?;
+        let stream = name(words.next()?)?;
+        let count = words.number()? as usize;
+        let with_ids = words.flag("ids");
+        let value = words
+            .option("value")
+            .map(bytes)
+            .transpose()?
+            .unwrap_or_else(|| Bytes::from_static(b"r"));
+        let records = vec![value; count];
+        let appends = records
+            .chunks(if with_ids { 1 } else { APPEND_RECORDS_MAX })
+            .enumerate();
+        let requests = appends
+            .map(|(at, records)| Request {
+                origin: Origin::Anonymous,
+                command: Command::Append {
+                    stream: stream.clone(),
+                    append: Append {
+                        records: records.to_vec(),
+                        message_id: with_ids.then(|| Bytes::from(format!("m{at:04}"))),
+                        ..Append::default()
+                    },
+                },
+            })
+            .collect();
         self.many(requests);
         Ok(())
     }
@@ -361,9 +418,17 @@ impl Script {
                 session: self.session(words)?,
                 acknowledged: acknowledgements(words)?,
             },
+            "system" => Command::System(system(words)?),
+            word => self.object_command(word, words)?,
+        };
+        Ok((command, None))
+    }
+
+    fn object_command(&self, word: &str, words: &mut Words<'_>) -> Outcome<Command> {
+        Ok(match word {
             "cache" => match words.next()? {
                 "create" => Command::CreateCache {
-                    name: cache(words.next()?)?,
+                    name: name(words.next()?)?,
                     settings: CacheSettings {
                         replication: words
                             .option("replication")
@@ -372,12 +437,12 @@ impl Script {
                     },
                 },
                 "delete" => Command::DeleteCache {
-                    name: cache(words.next()?)?,
+                    name: name(words.next()?)?,
                 },
                 other => return Err(format!("nothing is known of cache {other}")),
             },
             "put" => {
-                let (cache, key) = (cache(words.next()?)?, bytes(words.next()?)?);
+                let (cache, key) = (name(words.next()?)?, bytes(words.next()?)?);
                 let value = bytes(words.next()?)?;
                 let options = self.options(words)?;
                 Command::Put {
@@ -390,12 +455,12 @@ impl Script {
                 }
             }
             "delete" => {
-                let (cache, key) = (cache(words.next()?)?, bytes(words.next()?)?);
+                let (cache, key) = (name(words.next()?)?, bytes(words.next()?)?);
                 let guard = self.options(words)?.guard;
                 Command::Delete { cache, key, guard }
             }
             "touch" => {
-                let (cache, key) = (cache(words.next()?)?, bytes(words.next()?)?);
+                let (cache, key) = (name(words.next()?)?, bytes(words.next()?)?);
                 let options = self.options(words)?;
                 Command::Touch {
                     cache,
@@ -404,20 +469,37 @@ impl Script {
                     guard: options.guard,
                 }
             }
-            "system" => Command::System(system(words)?),
+            "add" => Command::Add {
+                cache: name(words.next()?)?,
+                key: bytes(words.next()?)?,
+                delta: words.signed()?,
+                ttl: words.option("ttl").map(span).transpose()?,
+            },
+            "delete-prefix" => Command::DeletePrefix {
+                cache: name(words.next()?)?,
+                prefix: words.word().map_or(Ok(Bytes::new()), bytes)?,
+            },
+            "stream" => stream(words)?,
+            "append" => Command::Append {
+                stream: name(words.next()?)?,
+                append: append(words)?,
+            },
+            "trim" => Command::TrimStream {
+                stream: name(words.next()?)?,
+                before: words.number()?,
+            },
             other => return Err(format!("no command is called {other}")),
-        };
-        Ok((command, None))
+        })
     }
 
     fn query(&mut self, words: &mut Words<'_>) -> Outcome<Query> {
         Ok(match words.next()? {
             "get" => Query::Get {
-                cache: cache(words.next()?)?,
+                cache: name(words.next()?)?,
                 key: bytes(words.next()?)?,
             },
             "list" => Query::List {
-                cache: cache(words.next()?)?,
+                cache: name(words.next()?)?,
                 prefix: words.option("prefix").map_or(Ok(Bytes::new()), bytes)?,
                 after: words.option("after").map(bytes).transpose()?,
                 limit: words
@@ -425,8 +507,8 @@ impl Script {
                     .map_or(Ok(1_000), str::parse)
                     .map_err(|_| "limit is a number")?,
             },
-            "show" => Query::Cache(cache(words.next()?)?),
-            "caches" => Query::Caches(namespace(words.words.pop_front().unwrap_or("acme/prod"))?),
+            "show" => Query::Cache(name(words.next()?)?),
+            "caches" => Query::Caches(namespace(words.word().unwrap_or("acme/prod"))?),
             "session" => Query::Session(self.session(words)?.id),
             "sessions" => Query::Sessions {
                 namespace: namespace(words.option("namespace").unwrap_or("acme/prod"))?,
@@ -442,51 +524,43 @@ impl Script {
             "home" => Query::Home(namespace(words.next()?)?),
             "namespaces" => Query::Namespaces,
             "nodes" => Query::Nodes,
+            "head" => Query::Stream(name(words.next()?)?),
+            "streams" => Query::Streams(namespace(words.word().unwrap_or("acme/prod"))?),
+            "read" => Query::Records {
+                stream: name(words.next()?)?,
+                from: match words.option("from") {
+                    None | Some("earliest") => ReadFrom::Earliest,
+                    Some("latest") => ReadFrom::Latest,
+                    Some(offset) => ReadFrom::Offset(number(offset)?),
+                },
+                limit: words
+                    .option("limit")
+                    .map_or(Ok(1_000), str::parse)
+                    .map_err(|_| "limit is a number")?,
+            },
             _ => Query::Cluster,
         })
     }
 
     fn session(&self, words: &mut Words<'_>) -> Outcome<SessionRef> {
-        self.session_called(words.next()?)
-    }
-
-    /// A name, `NAME!wrong` for the same session with a wrong secret, or `s-7` for one that is not named.
-    fn session_called(&self, word: &str) -> Outcome<SessionRef> {
-        if let Some(number) = word.strip_prefix("s-") {
-            let number = number.parse().map_err(|_| "s- and a number")?;
-            return Ok(SessionRef {
-                id: SessionId(number),
-                secret: Secret(0),
-            });
-        }
-        match word.strip_suffix("!wrong") {
-            Some(name) => Ok(with_wrong_secret(self.names.session(name)?)),
-            None => self.names.session(word),
-        }
+        self.names.session_called(words.next()?)
     }
 
     fn options(&self, words: &mut Words<'_>) -> Outcome<Options> {
-        let guards = [
-            words.flag("if-absent").then_some(Guard::Absent),
-            words.flag("if-present").then_some(Guard::Present),
-            words.option("if-version").map(number).transpose()?.map(Guard::Version),
-            words.option("if-value").map(bytes).transpose()?.map(Guard::Value),
-            words.option("if-token").map(number).transpose()?.map(Guard::Created),
-        ];
         Ok(Options {
             value: words.option("value").map(bytes).transpose()?,
             ttl: words.option("ttl").map(span).transpose()?,
-            guard: guards.into_iter().flatten().next(),
+            guard: guard(words)?,
             owner: words
                 .option("owner")
-                .map(|name| self.session_called(name))
+                .map(|name| self.names.session_called(name))
                 .transpose()?,
         })
     }
 }
 
 /// Words that begin a read.
-const QUERIES: [&str; 10] = [
+const QUERIES: [&str; 13] = [
     "get",
     "list",
     "show",
@@ -496,6 +570,9 @@ const QUERIES: [&str; 10] = [
     "home",
     "namespaces",
     "nodes",
+    "head",
+    "streams",
+    "read",
     "cluster",
 ];
 
@@ -545,48 +622,56 @@ impl Identity {
     }
 }
 
-impl<'a> Words<'a> {
-    fn peek(&self) -> Option<&'a str> {
-        self.words.front().copied()
-    }
+/// `if-absent`, `if-present`, `if-version=3`, `if-value=v` or `if-token=3`, anywhere in the rest of the line.
+pub(super) fn guard(words: &mut Words<'_>) -> Outcome<Option<Guard>> {
+    let guards = [
+        words.flag("if-absent").then_some(Guard::Absent),
+        words.flag("if-present").then_some(Guard::Present),
+        words.option("if-version").map(number).transpose()?.map(Guard::Version),
+        words.option("if-value").map(bytes).transpose()?.map(Guard::Value),
+        words.option("if-token").map(number).transpose()?.map(Guard::Created),
+    ];
+    Ok(guards.into_iter().flatten().next())
+}
 
-    fn next(&mut self) -> Outcome<&'a str> {
-        self.words.pop_front().ok_or_else(|| "a word is missing".to_owned())
-    }
+fn stream(words: &mut Words<'_>) -> Outcome<Command> {
+    Ok(match words.next()? {
+        "create" => Command::CreateStream {
+            name: name(words.next()?)?,
+            settings: StreamSettings {
+                retention: words.option("retention").map(span).transpose()?,
+                retention_bytes: words.option("retention-bytes").map(number).transpose()?,
+                fence: if words.flag("fenced") {
+                    FenceMode::Mandatory
+                } else {
+                    FenceMode::Optional
+                },
+                dedup_window: words
+                    .option("window")
+                    .map(span)
+                    .transpose()?
+                    .unwrap_or(DEDUP_WINDOW_DEFAULT),
+                replication: words
+                    .option("replication")
+                    .map_or(Ok(1), str::parse)
+                    .map_err(|_| "replication is a number")?,
+            },
+        },
+        "delete" => Command::DeleteStream {
+            name: name(words.next()?)?,
+        },
+        other => return Err(format!("nothing is known of stream {other}")),
+    })
+}
 
-    fn number(&mut self) -> Outcome<u64> {
-        number(self.next()?)
-    }
-
-    fn expect(&mut self, word: &str) -> Outcome<()> {
-        let found = self.next()?;
-        if found == word {
-            Ok(())
-        } else {
-            Err(format!("{word} is missing before {found}"))
-        }
-    }
-
-    /// Takes `name=value` from anywhere in the rest of the line.
-    fn option(&mut self, name: &str) -> Option<&'a str> {
-        let at = self
-            .words
-            .iter()
-            .position(|word| word.strip_prefix(name).is_some_and(|rest| rest.starts_with('=')))?;
-        self.words.remove(at).map(|word| &word[name.len() + 1..])
-    }
-
-    fn flag(&mut self, name: &str) -> bool {
-        let at = self.words.iter().position(|word| *word == name);
-        at.is_some_and(|at| self.words.remove(at).is_some())
-    }
-
-    fn done(&self) -> Outcome<()> {
-        match self.peek() {
-            None => Ok(()),
-            Some(word) => Err(format!("{word} means nothing here: {}", self.line)),
-        }
-    }
+/// `[tail=3] [token=5] [id=m]` anywhere, and everything else is a record.
+pub(super) fn append(words: &mut Words<'_>) -> Outcome<Append> {
+    Ok(Append {
+        expected: words.option("tail").map(number).transpose()?,
+        token: words.option("token").map(number).transpose()?,
+        message_id: words.option("id").map(bytes).transpose()?,
+        records: words.rest().into_iter().map(bytes).collect::<Outcome<_>>()?,
+    })
 }
 
 fn system(words: &mut Words<'_>) -> Outcome<SystemCommand> {
@@ -613,85 +698,6 @@ fn system(words: &mut Words<'_>) -> Outcome<SystemCommand> {
         },
         "reserve" => SystemCommand::ReserveBlock,
         other => return Err(format!("no system command is called {other}")),
-    })
-}
-
-fn acknowledgements(words: &mut Words<'_>) -> Outcome<Acknowledged> {
-    let mut acknowledged = Acknowledged::default();
-    while let Some(rest) = words.peek().and_then(|word| word.strip_prefix("ack")) {
-        if let Some(below) = rest.strip_prefix('<') {
-            acknowledged.below = number(below)?;
-        } else if let Some(seqs) = rest.strip_prefix('=') {
-            for seq in seqs.split(',') {
-                acknowledged.also.extend(stepped(seq)?);
-            }
-        } else {
-            break;
-        }
-        words.next()?;
-    }
-    Ok(acknowledged)
-}
-
-/// `7`, `3..9` (both ends inclusive) or `3..9/2` (every second).
-fn stepped(text: &str) -> Outcome<Vec<u64>> {
-    let (seqs, step) = match text.split_once('/') {
-        Some((seqs, step)) => (seqs, number(step)?),
-        None => (text, 1),
-    };
-    Ok(range(seqs)?.step_by(step as usize).collect())
-}
-
-/// `7` or `3..9`, both ends inclusive.
-fn range(text: &str) -> Outcome<std::ops::RangeInclusive<u64>> {
-    match text.split_once("..") {
-        Some((first, last)) => Ok(number(first)?..=number(last)?),
-        None => number(text).map(|one| one..=one),
-    }
-}
-
-fn number(text: &str) -> Outcome<u64> {
-    text.parse().map_err(|_| format!("{text} is no number"))
-}
-
-fn span(text: &str) -> Outcome<Span> {
-    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or("a unit is missing")?;
-    let (amount, unit) = text.split_at(at);
-    let amount = number(amount)?;
-    Ok(match unit {
-        "us" => Span::from_micros(amount),
-        "ms" => Span::from_millis(amount),
-        "s" => Span::from_secs(amount),
-        "m" => Span::from_secs(60 * amount),
-        "h" => Span::from_secs(3_600 * amount),
-        other => return Err(format!("no unit of time is called {other}")),
-    })
-}
-
-/// The word itself, or `x*5000` for a long one.
-fn bytes(text: &str) -> Outcome<Bytes> {
-    match text.split_once('*') {
-        Some((part, times)) => Ok(Bytes::from(part.repeat(number(times)? as usize))),
-        None => Ok(Bytes::copy_from_slice(text.as_bytes())),
-    }
-}
-
-/// `leases` in `acme/prod`, or a full name.
-fn cache(text: &str) -> Outcome<ObjectName> {
-    match text.rsplit_once('/') {
-        Some((space, name)) => Ok(ObjectName {
-            namespace: namespace(space)?,
-            name: name.to_owned(),
-        }),
-        None => cache(&format!("acme/prod/{text}")),
-    }
-}
-
-fn namespace(text: &str) -> Outcome<Namespace> {
-    let (tenant, name) = text.split_once('/').ok_or("a namespace is tenant/name")?;
-    Ok(Namespace {
-        tenant: tenant.to_owned(),
-        name: name.to_owned(),
     })
 }
 

@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use bytes::Bytes;
+use tenure_core::command::FenceMode;
 use tenure_core::effect::{Change, ChangeKind, Effect};
-use tenure_core::ids::{Incarnation, SessionId, SessionRef};
+use tenure_core::ids::{Incarnation, ObjectName, Secret, SessionId, SessionRef};
 use tenure_core::machine::Applied;
-use tenure_core::query::{Found, KeyView, SessionView};
+use tenure_core::query::{Found, KeyView, RecordView, SessionView, StreamView};
 use tenure_core::refusal::{EndReason, Failure, KeyFacts, Missing, Refusal};
-use tenure_core::response::{Answer, CacheRecord, Done, KeptAlive, Response, SystemDone};
+use tenure_core::response::{
+    Answer, Appended, CacheRecord, Done, KeptAlive, OperationResult, Response, StreamRecord, SystemDone,
+};
 use tenure_core::time::Span;
+
+use crate::lab::with_wrong_secret;
 
 /// Removals in a row that are still told one by one.
 const REMOVALS_TOLD: usize = 6;
@@ -27,14 +32,14 @@ impl Names {
         self.sessions.insert(name.to_owned(), session);
     }
 
-    pub(super) fn name_life(&mut self, record: &CacheRecord) {
-        let name = short(&record.name.to_string());
+    pub(super) fn name_life(&mut self, name: &ObjectName, incarnation: Incarnation) {
+        let name = short(&name.to_string());
         let earlier = self
             .lives
             .iter()
-            .filter(|(life, known)| **life != record.incarnation && known.split('@').next() == Some(name.as_str()))
+            .filter(|(life, known)| **life != incarnation && known.split('@').next() == Some(name.as_str()))
             .count();
-        self.lives.entry(record.incarnation).or_insert_with(|| match earlier {
+        self.lives.entry(incarnation).or_insert_with(|| match earlier {
             0 => name,
             earlier => format!("{name}@{}", earlier + 1),
         });
@@ -45,6 +50,21 @@ impl Names {
             .get(name)
             .copied()
             .ok_or_else(|| format!("no session is called {name}"))
+    }
+
+    /// A name, `NAME!wrong` for the same session with a wrong secret, or `s-7` for one that is not named.
+    pub(super) fn session_called(&self, word: &str) -> Result<SessionRef, String> {
+        if let Some(number) = word.strip_prefix("s-") {
+            let number = number.parse().map_err(|_| "s- and a number")?;
+            return Ok(SessionRef {
+                id: SessionId(number),
+                secret: Secret(0),
+            });
+        }
+        match word.strip_suffix("!wrong") {
+            Some(name) => Ok(with_wrong_secret(self.session(name)?)),
+            None => self.session(word),
+        }
     }
 
     fn of_session(&self, id: SessionId) -> String {
@@ -140,6 +160,22 @@ pub(super) fn render_found(names: &Names, found: &Found) -> String {
             lines.extend(sessions.iter().map(|session| session_view(names, session)));
         }
         Found::Failed(failure) => lines.push(render_failure(names, failure)),
+        Found::Stream(stream) => lines.push(stream_view(stream)),
+        Found::Streams(records) => lines.extend(records.iter().map(stream_record)),
+        Found::Records {
+            records, first, tail, ..
+        } => {
+            match records.as_slice() {
+                [first, .., last] if records.len() > 3 * REMOVALS_TOLD => lines.push(format!(
+                    "{} records, {} to {}",
+                    records.len(),
+                    first.offset,
+                    last.offset
+                )),
+                records => lines.extend(records.iter().map(record_view)),
+            }
+            lines.push(format!("of {first} to below {tail}"));
+        }
     }
     if lines.is_empty() {
         lines.push("nothing".to_owned());
@@ -204,7 +240,71 @@ fn done(names: &Names, done: &Done) -> String {
         Done::System(SystemDone::NodeAdded { id }) => format!("node {}", id.0),
         Done::System(SystemDone::NamespaceAssigned { home }) => format!("home {home}"),
         Done::System(SystemDone::BlockReserved { first }) => format!("block from {first}"),
+        Done::Added { sum, version, created } => format!("sum {sum}, version {version}, token {created}"),
+        Done::PrefixDeleted {
+            revision,
+            removed,
+            more,
+        } => {
+            let at = revision.map_or_else(String::new, |revision| format!(" at {revision}"));
+            format!(
+                "{removed} keys deleted{at}{}",
+                if *more { ", and there are more" } else { "" }
+            )
+        }
+        Done::Txn {
+            applied: _,
+            failed_guard,
+            revision,
+            results,
+        } => {
+            let branch = match failed_guard {
+                None => "then".to_owned(),
+                Some(at) => format!("else, by guard {at}"),
+            };
+            let at = revision.map_or_else(|| "nothing changed".to_owned(), |revision| format!("at {revision}"));
+            let results: Vec<String> = results
+                .iter()
+                .map(|one| format!("\n  [{}]", result(names, one)))
+                .collect();
+            format!("{branch}, {at}{}", results.concat())
+        }
+        Done::StreamCreated { record, existed } => {
+            let existed = if *existed { "existed: " } else { "created " };
+            format!("{existed}{}", stream_record(record))
+        }
+        Done::StreamDeleted { revision } => format!("stream deleted at {revision}"),
+        Done::Appended(appended) => render_appended(appended),
+        Done::StreamTrimmed { first } => format!("begins at {first}"),
     }
+}
+
+fn result(names: &Names, result: &OperationResult) -> String {
+    match result {
+        OperationResult::Put { version, created } => format!("put, version {version}, token {created}"),
+        OperationResult::Deleted { removed: None } => "there was no key".to_owned(),
+        OperationResult::Deleted { removed: Some(removed) } => {
+            format!("deleted at {}, was version {}", removed.revision, removed.version)
+        }
+        OperationResult::Added { sum, version, created } => format!("sum {sum}, version {version}, token {created}"),
+        OperationResult::Appended(appended) => render_appended(appended),
+        OperationResult::Got(None) => "no key".to_owned(),
+        OperationResult::Got(Some(key)) => {
+            let mut line = format!("{}, version {}, token {}", text(&key.value), key.version, key.created);
+            push_claim(names, &mut line, key.owner, None);
+            line
+        }
+    }
+}
+
+fn render_appended(appended: &Appended) -> String {
+    let Appended {
+        first,
+        count,
+        duplicate,
+    } = appended;
+    let known = if *duplicate { ", known" } else { "" };
+    format!("{count} records at {first}{known}")
 }
 
 fn render_refusal(names: &Names, refusal: &Refusal) -> String {
@@ -228,6 +328,9 @@ fn render_refusal(names: &Names, refusal: &Refusal) -> String {
             format!("[{line}]")
         }
         Refusal::ExistsOtherwise(record) => format!("exists otherwise: {}", cache_record(record)),
+        Refusal::WrongTail { tail } => format!("the tail is {tail}"),
+        Refusal::StaleToken { current } => format!("a stale token: the highest is {current}"),
+        Refusal::StreamExistsOtherwise(record) => format!("exists otherwise: {}", stream_record(record)),
     }
 }
 
@@ -253,11 +356,13 @@ fn render_failure(names: &Names, failure: &Failure) -> String {
             Missing::Cache(name) => format!("not_found, cache {name}"),
             Missing::Key(key) => format!("not_found, key {}", text(key)),
             Missing::Session(session) => format!("not_found, session {}", names.of_session(*session)),
+            Missing::Stream(name) => format!("not_found, stream {name}"),
         },
         Failure::Invalid { field, rule } => format!("invalid, {field}: {rule}"),
         Failure::Limit { which, value } => format!("limit, {which}: {value}"),
         Failure::Overloaded { what, retry_after } => format!("overloaded, {what}: again in {}", time(retry_after.0)),
         Failure::WrongGroup => "wrong_group".to_owned(),
+        Failure::WrongType { is } => format!("wrong_type, it is a {is}"),
     };
     format!("{outcome}: {what}")
 }
@@ -320,6 +425,11 @@ fn render_effect(names: &Names, effect: &Effect) -> String {
         Effect::ObjectDeleted { incarnation, revision } => {
             format!("  {} deleted at {revision}", names.of_life(*incarnation))
         }
+        Effect::Appended {
+            incarnation,
+            tail,
+            revision,
+        } => format!("  {} ends at {tail}, at {revision}", names.of_life(*incarnation)),
     }
 }
 
@@ -394,6 +504,53 @@ fn cache_record(record: &CacheRecord) -> String {
         record.incarnation.0,
         record.settings.replication
     )
+}
+
+fn stream_record(record: &StreamRecord) -> String {
+    let mut line = format!("{} from {}", short(&record.name.to_string()), record.incarnation.0);
+    let settings = &record.settings;
+    if let Some(retention) = settings.retention {
+        let _ = write!(line, ", kept {}", time(retention.0));
+    }
+    if let Some(bytes) = settings.retention_bytes {
+        let _ = write!(line, ", kept {bytes} bytes");
+    }
+    if settings.fence == FenceMode::Mandatory {
+        line.push_str(", fenced");
+    }
+    let _ = write!(
+        line,
+        ", window {}, replication {}",
+        time(settings.dedup_window.0),
+        settings.replication
+    );
+    line
+}
+
+fn stream_view(stream: &StreamView) -> String {
+    let StreamView {
+        record,
+        first,
+        tail,
+        bytes,
+        token,
+    } = stream;
+    let token = token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
+    format!(
+        "{}: {first} to below {tail}, {bytes} bytes, {token}",
+        stream_record(record)
+    )
+}
+
+fn record_view(record: &RecordView) -> String {
+    let RecordView {
+        offset,
+        data,
+        time: at,
+        token,
+    } = record;
+    let token = token.map_or_else(String::new, |token| format!(", token {token}"));
+    format!("{offset}: {}, at {}{token}", text(data), time(at.0))
 }
 
 fn push_claim(names: &Names, line: &mut String, owner: Option<SessionId>, remaining: Option<Span>) {

@@ -10,19 +10,14 @@ use super::handler::{Call, unexpected};
 use super::{decode, encode};
 use crate::service::{Reading, unexpected as unexpected_find};
 
-/// Copies that are wished for if the request does not say.
-const REPLICATION_DEFAULT: u32 = 3;
-/// No cache may wish for more.
-const REPLICATION_MAX: u32 = 7;
 /// Copies that there are: this is a cluster of one node.
 pub(super) const COPIES: u32 = 1;
-const NOT_IN_THIS_VERSION: &str = "not in this version";
 
 pub(super) async fn create_cache(
     call: &Call<'_>,
     request: v1::CreateCacheRequest,
 ) -> Result<v1::CreateCacheReply, WireError> {
-    let name = decode::cache(request.scope.as_ref(), &request.name)?;
+    let name = decode::object(request.scope.as_ref(), "name", &request.name)?;
     let namespace = name.namespace.clone();
     let settings = settings(&request)?;
     // With its first object a namespace comes into being.
@@ -76,7 +71,7 @@ pub(super) async fn list_caches(
 }
 
 pub(super) async fn get_cache(call: &Call<'_>, request: v1::GetCacheRequest) -> Result<v1::GetCacheReply, WireError> {
-    let name = decode::cache(request.scope.as_ref(), &request.name)?;
+    let name = decode::object(request.scope.as_ref(), "name", &request.name)?;
     let namespace = name.namespace.clone();
     let (group, read) = call
         .query(
@@ -100,7 +95,7 @@ pub(super) async fn delete_cache(
     call: &Call<'_>,
     request: v1::DeleteCacheRequest,
 ) -> Result<v1::DeleteCacheReply, WireError> {
-    let name = decode::cache(request.scope.as_ref(), &request.name)?;
+    let name = decode::object(request.scope.as_ref(), "name", &request.name)?;
     let namespace = name.namespace.clone();
     let command = Command::DeleteCache { name };
     let (group, answer) = call
@@ -119,18 +114,8 @@ pub(super) async fn delete_cache(
 }
 
 fn settings(request: &v1::CreateCacheRequest) -> Result<CacheSettings, WireError> {
-    if request.shards.is_some_and(|shards| shards != 1) {
-        return Err(WireError::invalid("shards", NOT_IN_THIS_VERSION));
-    }
-    if request.consistency() == v1::Consistency::Leader {
-        return Err(WireError::invalid("consistency", NOT_IN_THIS_VERSION));
-    }
-    let replication = request.replication.unwrap_or(REPLICATION_DEFAULT);
-    if !(1..=REPLICATION_MAX).contains(&replication) {
-        return Err(WireError::invalid(
-            "replication",
-            format!("from 1 to {REPLICATION_MAX}"),
-        ));
-    }
+    decode::shards("shards", request.shards)?;
+    decode::consistency("consistency", request.consistency)?;
+    let replication = decode::replication("replication", request.replication)?;
     Ok(CacheSettings { replication })
 }

@@ -24,6 +24,10 @@ pub(super) async fn hello(call: &Call<'_>, request: v1::HelloRequest) -> Result<
         }
     }
     decode::label(request.client)?;
+    if request.protocol < PROTOCOL {
+        let rule = format!("the newest that the client speaks, from {PROTOCOL}");
+        return Err(WireError::invalid("protocol", rule));
+    }
     let namespace = decode::namespace(request.scope.as_ref())?;
     let deadline = call.deadline(request.timeout_ms);
     let home = match request.create_namespace {
@@ -62,7 +66,8 @@ pub(super) fn status(call: &Call<'_>, _request: v1::StatusRequest) -> Result<v1:
         node_id: identity.node.0,
         address: identity.address.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        home_groups: u32::try_from(service.groups().count().saturating_sub(1)).unwrap_or(u32::MAX),
+        home_groups: u32::try_from((service.groups().count() + service.stopped_groups().count()).saturating_sub(1))
+            .unwrap_or(u32::MAX),
         ..v1::StatusReply::default()
     };
     for group in service.groups() {
@@ -80,6 +85,14 @@ pub(super) fn status(call: &Call<'_>, _request: v1::StatusRequest) -> Result<v1:
             stopped_reason: status.stopped.map(|why| why.to_string()).unwrap_or_default(),
         });
     }
+    for (group, why) in service.stopped_groups() {
+        reply.groups.push(v1::GroupInfo {
+            group: group.0,
+            stopped_reason: why.to_string(),
+            ..v1::GroupInfo::default()
+        });
+    }
+    reply.groups.sort_by_key(|group| group.group);
     let system = service.group(GroupId::SYSTEM).map_err(of_service)?;
     if let Ok((Found::Nodes(nodes), ..)) = system.replica.query(&Query::Nodes) {
         reply.nodes = nodes
@@ -134,7 +147,13 @@ async fn namespaces(call: &Call<'_>, timeout_ms: u64) -> Result<(Read, Vec<(Name
     let deadline = call.deadline(timeout_ms);
     let read = call
         .service
-        .query(GroupId::SYSTEM, &Query::Namespaces, Reading::Linearizable, deadline)
+        .query_into(
+            GroupId::SYSTEM,
+            &Query::Namespaces,
+            Reading::Linearizable,
+            deadline,
+            Some(call.room),
+        )
         .await
         .map_err(of_service)?;
     let Found::Namespaces(namespaces) = &read.found else {

@@ -1,7 +1,11 @@
 //! From the wire to the machine's words, with every rule that can be judged without state. What is refused here
 //! was not proposed.
 
+pub(super) mod streams;
+pub(super) mod txn;
+
 use bytes::Bytes;
+use tenure_api::v1::wire_error::Detail;
 use tenure_api::v1::{self, WireError};
 use tenure_core::codec::fingerprint;
 use tenure_core::command::{Acknowledged, Command, Guard, Origin, Request};
@@ -13,6 +17,12 @@ use tenure_core::limits::{
 use tenure_core::time::{Span, Timestamp};
 
 use crate::cluster::DEFAULT_NAME;
+
+/// Copies that are wished for if the request does not say.
+const REPLICATION_DEFAULT: u32 = 3;
+/// No object may wish for more.
+const REPLICATION_MAX: u32 = 7;
+const NOT_IN_THIS_VERSION: &str = "not in this version";
 
 /// The namespace; what is left out is `default`.
 pub(super) fn namespace(scope: Option<&v1::Scope>) -> Result<Namespace, WireError> {
@@ -28,13 +38,18 @@ pub(super) fn namespace(scope: Option<&v1::Scope>) -> Result<Namespace, WireErro
 
 /// The full name of a cache.
 pub(super) fn cache(scope: Option<&v1::Scope>, given: &str) -> Result<ObjectName, WireError> {
+    object(scope, "cache", given)
+}
+
+/// The full name of an object that stands in this field.
+pub(super) fn object(scope: Option<&v1::Scope>, field: &str, given: &str) -> Result<ObjectName, WireError> {
     Ok(ObjectName {
         namespace: namespace(scope)?,
-        name: name("cache", given)?,
+        name: name(field, given)?,
     })
 }
 
-/// A name of a tenant, namespace or cache.
+/// A name of a tenant, namespace, cache or stream.
 pub(super) fn name(field: &str, given: &str) -> Result<String, WireError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if given.is_empty() || given.len() > NAME_BYTES_MAX || !given.bytes().all(allowed) {
@@ -129,7 +144,18 @@ pub(super) fn label(given: String) -> Result<String, WireError> {
 /// A command under the identity that the caller gave it.
 pub(super) fn request(given: Option<v1::RequestId>, command: Command) -> Result<Request, WireError> {
     use v1::request_id::Kind;
-    let origin = match given.and_then(|given| given.kind) {
+    let kind = match given {
+        None => None,
+        Some(v1::RequestId { kind: Some(kind) }) => Some(kind),
+        // Whoever sends one wants to be remembered, so it must not run as if there were none.
+        Some(v1::RequestId { kind: None }) => {
+            return Err(WireError::invalid(
+                "request",
+                "an identity of a kind that this node knows",
+            ));
+        }
+    };
+    let origin = match kind {
         None => Origin::Anonymous,
         Some(Kind::OneShot(one_shot)) => Origin::OneShot {
             id: OneShotId(identity("request.one_shot.id", &one_shot.id)?),
@@ -149,6 +175,40 @@ pub(super) fn request(given: Option<v1::RequestId>, command: Command) -> Result<
         }
     };
     Ok(Request { origin, command })
+}
+
+/// How many groups an object is to be spread over.
+pub(super) fn shards(field: &str, given: Option<u32>) -> Result<(), WireError> {
+    match given {
+        None | Some(1) => Ok(()),
+        Some(_) => Err(WireError::invalid(field, NOT_IN_THIS_VERSION)),
+    }
+}
+
+/// How the writes of an object are to be made safe: there is one way so far.
+pub(super) fn consistency(field: &str, given: i32) -> Result<(), WireError> {
+    match v1::Consistency::try_from(given) {
+        Ok(v1::Consistency::Unspecified | v1::Consistency::Quorum) => Ok(()),
+        Ok(v1::Consistency::Leader) => Err(WireError::invalid(field, NOT_IN_THIS_VERSION)),
+        Err(_) => Err(WireError::invalid(field, "one that this node knows")),
+    }
+}
+
+/// How many copies of an object are wished for.
+pub(super) fn replication(field: &str, given: Option<u32>) -> Result<u32, WireError> {
+    let replication = given.unwrap_or(REPLICATION_DEFAULT);
+    if !(1..=REPLICATION_MAX).contains(&replication) {
+        return Err(WireError::invalid(field, format!("from 1 to {REPLICATION_MAX}")));
+    }
+    Ok(replication)
+}
+
+/// The same result, with the place at which a field that breaks a rule stands.
+pub(super) fn within<T>(place: &str, result: Result<T, WireError>) -> Result<T, WireError> {
+    result.map_err(|error| match error.detail {
+        Some(Detail::Invalid(invalid)) => WireError::invalid(format!("{place}.{}", invalid.field), invalid.rule),
+        _ => error,
+    })
 }
 
 /// Acknowledged request numbers.

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use tenure_api::ErrorCode;
 use tenure_api::v1;
+use tenure_core::command::FenceMode;
 use tenure_core::effect::{Change, ChangeKind};
 use tenure_core::ids::{GroupId, Namespace, Secret, SessionId, SessionRef};
-use tenure_core::query::{KeyView, SessionView};
+use tenure_core::query::{KeyView, RecordView, SessionView};
 use tenure_core::refusal::{EndReason, KeyFacts, Refusal};
-use tenure_core::response::{Answer, CacheRecord};
+use tenure_core::response::{Answer, Appended, CacheRecord, Removed, StreamRecord};
 use tenure_core::time::Span;
 
 use crate::service::Read;
@@ -52,9 +53,18 @@ pub(super) fn refusal(refusal: &Refusal, copies: u32) -> v1::Refusal {
             let cache = Some(cache_info(record, copies));
             (
                 ErrorCode::ExistsOtherwise,
-                Detail::ExistsOtherwise(ExistsOtherwise { cache }),
+                Detail::ExistsOtherwise(ExistsOtherwise { cache, stream: None }),
             )
         }
+        Refusal::StreamExistsOtherwise(record) => {
+            let stream = Some(stream_info(record, copies));
+            (
+                ErrorCode::ExistsOtherwise,
+                Detail::ExistsOtherwise(ExistsOtherwise { cache: None, stream }),
+            )
+        }
+        Refusal::WrongTail { tail } => (ErrorCode::WrongTail, Detail::WrongTail(*tail)),
+        Refusal::StaleToken { current } => (ErrorCode::StaleToken, Detail::StaleToken(*current)),
     };
     v1::Refusal {
         code: code.name().to_owned(),
@@ -83,6 +93,60 @@ pub(super) fn cache_info(record: &CacheRecord, copies: u32) -> v1::CacheInfo {
         consistency: v1::Consistency::Quorum.into(),
         incarnation: record.incarnation.0,
     }
+}
+
+pub(super) fn stream_info(record: &StreamRecord, copies: u32) -> v1::StreamInfo {
+    let settings = &record.settings;
+    let fence = match settings.fence {
+        FenceMode::Optional => v1::FenceMode::Optional,
+        FenceMode::Mandatory => v1::FenceMode::Mandatory,
+    };
+    v1::StreamInfo {
+        scope: scope(&record.name.namespace),
+        name: record.name.name.clone(),
+        settings: Some(v1::StreamSettings {
+            retention_ms: settings.retention.map(Span::as_millis),
+            retention_bytes: settings.retention_bytes,
+            fence: fence.into(),
+            dedup_window_ms: Some(settings.dedup_window.as_millis()),
+            shards: Some(1),
+            replication: Some(settings.replication),
+            consistency: v1::Consistency::Quorum.into(),
+        }),
+        replication_actual: copies.min(settings.replication),
+        incarnation: record.incarnation.0,
+    }
+}
+
+pub(super) fn record(view: RecordView) -> v1::Record {
+    v1::Record {
+        offset: view.offset,
+        data: view.data,
+        time_us: view.time.0,
+        fence_token: view.token,
+    }
+}
+
+pub(super) fn appended(appended: Appended) -> v1::AppendDone {
+    let Appended {
+        first,
+        count,
+        duplicate,
+    } = appended;
+    v1::AppendDone {
+        first,
+        count,
+        duplicate,
+    }
+}
+
+/// A removal, or that there was nothing to remove.
+pub(super) fn deleted(removed: Option<Removed>) -> v1::DeleteDone {
+    let removed = removed.map(|removed| v1::delete_done::Removal {
+        revision: removed.revision,
+        version: removed.version,
+    });
+    v1::DeleteDone { removed }
 }
 
 /// A key as a reader sees it; what remains is counted at the leader's time.

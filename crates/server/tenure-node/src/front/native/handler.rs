@@ -1,17 +1,20 @@
 //! The one handler behind unary calls and the multiplexed stream: from a request's body to its reply.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use tenure_api::v1::client_frame::Body as Ask;
 use tenure_api::v1::server_frame::Body as Reply;
 use tenure_api::v1::{self, WireError};
-use tenure_core::command::Command;
-use tenure_core::ids::{GroupId, Namespace};
+use tenure_core::command::{Command, Operation, Origin, Request};
+use tenure_core::ids::{GroupId, Namespace, SessionId};
 use tenure_core::query::Query;
+use tenure_core::refusal::{Failure, Refusal};
 use tenure_core::response::{Answer, Done, Response};
 
-use super::error::of_service;
-use super::{catalog, cluster, decode, keys, sessions};
+use super::error::{of_service, wrong_secret};
+use super::{catalog, cluster, decode, keys, sessions, streams, txn};
+use crate::front::answers::Room;
 use crate::service::{Read, Reading, Service};
 
 /// One call: the door, and how long the frame gave it.
@@ -19,6 +22,8 @@ pub(super) struct Call<'a> {
     pub(super) service: &'a Service,
     /// From the frame; 0 leaves it to the request.
     pub(super) timeout_ms: u64,
+    /// Where the answer counts while it is made.
+    pub(super) room: &'a Room,
 }
 
 /// Handles one request that has one reply.
@@ -56,9 +61,19 @@ async fn answer(call: &Call<'_>, ask: Ask) -> Result<Reply, WireError> {
         Ask::Status(request) => Reply::Status(cluster::status(call, request)?),
         Ask::ListNamespaces(request) => Reply::ListNamespaces(cluster::list_namespaces(call, request).await?),
         Ask::ListTenants(request) => Reply::ListTenants(cluster::list_tenants(call, request).await?),
-        Ask::Watch(_) | Ask::Cancel(_) => {
+        Ask::Add(request) => Reply::Add(keys::add(call, request).await?),
+        Ask::DeletePrefix(request) => Reply::DeletePrefix(keys::delete_prefix(call, request).await?),
+        Ask::Txn(request) => Reply::Txn(txn::execute(call, request).await?),
+        Ask::CreateStream(request) => Reply::CreateStream(streams::create(call, request).await?),
+        Ask::ListStreams(request) => Reply::ListStreams(streams::list(call, request).await?),
+        Ask::GetStream(request) => Reply::GetStream(streams::get(call, request).await?),
+        Ask::DeleteStream(request) => Reply::DeleteStream(streams::delete(call, request).await?),
+        Ask::Append(request) => Reply::Append(streams::append(call, request).await?),
+        Ask::ReadRecords(request) => Reply::ReadRecords(streams::read(call, request).await?),
+        Ask::TrimStream(request) => Reply::TrimStream(streams::trim(call, request).await?),
+        Ask::Watch(_) | Ask::Follow(_) | Ask::Cancel(_) => {
             return Err(WireError::internal(
-                "a watch and a cancel are no requests with one reply",
+                "a watch, following and a cancel are no requests with one reply",
             ));
         }
     })
@@ -84,12 +99,16 @@ impl Call<'_> {
         deadline: Duration,
     ) -> Result<(GroupId, Answer), WireError> {
         let request = decode::request(id, command)?;
+        let secrets = SecretFields::of(&request);
         let group = self.service.home(namespace, deadline).await.map_err(of_service)?;
         let answer = self
             .service
             .submit(group, request, deadline)
             .await
             .map_err(of_service)?;
+        if let Response::Failed(Failure::WrongSecret { session }) = answer.response {
+            return Err(wrong_secret(secrets.field(session), session));
+        }
         if matches!(answer.response, Response::Refused(_)) {
             self.service.metrics().refusals.increment(1);
         }
@@ -107,11 +126,48 @@ impl Call<'_> {
         let group = self.service.home(namespace, deadline).await.map_err(of_service)?;
         let read = self
             .service
-            .query(group, query, reading, deadline)
+            .query_into(group, query, reading, deadline, Some(self.room))
             .await
             .map_err(of_service)?;
         Ok((group, read))
     }
+}
+
+/// In which field of a request the secret of which session stands, so that a wrong one is named where it is.
+struct SecretFields(Vec<(SessionId, Cow<'static, str>)>);
+
+impl SecretFields {
+    fn of(request: &Request) -> SecretFields {
+        let mut fields = Vec::new();
+        if let Origin::Session { session, .. } = &request.origin {
+            fields.push((session.id, "request.session.session.secret".into()));
+        }
+        match &request.command {
+            Command::Put { owner: Some(owner), .. } => fields.push((owner.id, "owner.secret".into())),
+            Command::Txn(txn) => {
+                for (name, branch) in [("then", &txn.then), ("otherwise", &txn.otherwise)] {
+                    for (place, operation) in branch.iter().enumerate() {
+                        if let Operation::Put { owner: Some(owner), .. } = operation {
+                            fields.push((owner.id, format!("{name}[{place}].put.owner.secret").into()));
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        SecretFields(fields)
+    }
+
+    /// The first of these fields that is this session's.
+    fn field(&self, session: SessionId) -> &str {
+        let found = self.0.iter().find(|(id, _)| *id == session);
+        found.map_or("session.secret", |(_, field)| field)
+    }
+}
+
+/// The machine refused what it never refuses: a defect.
+pub(super) fn unexpected_refusal(refusal: &Refusal) -> WireError {
+    WireError::internal(format!("the machine refused: {refusal:?}"))
 }
 
 /// The machine answered another command than was asked: a defect.

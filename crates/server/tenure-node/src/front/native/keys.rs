@@ -1,4 +1,4 @@
-//! Keys: put, get, delete, touch, list.
+//! Keys: put, get, delete, touch, list, counters, deletion by prefix.
 
 use tenure_api::v1::{self, WireError};
 use tenure_core::command::Command;
@@ -7,7 +7,7 @@ use tenure_core::response::{Done, Response};
 
 use super::catalog::COPIES;
 use super::error::{of_failure, of_service};
-use super::handler::{Call, unexpected};
+use super::handler::{Call, unexpected, unexpected_refusal};
 use super::{decode, encode};
 use crate::service::{Reading, unexpected as unexpected_find};
 
@@ -58,13 +58,7 @@ pub(super) async fn delete(call: &Call<'_>, request: v1::DeleteRequest) -> Resul
         .submit(&namespace, request.request, command, call.deadline(request.timeout_ms))
         .await?;
     let verdict = match &answer.response {
-        Response::Done(Done::Deleted { removed }) => {
-            let removed = removed.map(|removed| v1::delete_done::Removal {
-                revision: removed.revision,
-                version: removed.version,
-            });
-            v1::delete_reply::Verdict::Done(v1::DeleteDone { removed })
-        }
+        Response::Done(Done::Deleted { removed }) => v1::delete_reply::Verdict::Done(encode::deleted(*removed)),
         Response::Refused(refusal) => v1::delete_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
         Response::Done(other) => return Err(unexpected(other)),
@@ -110,6 +104,67 @@ pub(super) async fn touch(call: &Call<'_>, request: v1::TouchRequest) -> Result<
         remaining_us: answer.remaining.map(|remaining| remaining.0),
         verdict: Some(verdict),
     })
+}
+
+pub(super) async fn add(call: &Call<'_>, request: v1::AddRequest) -> Result<v1::AddReply, WireError> {
+    let cache = decode::cache(request.scope.as_ref(), &request.cache)?;
+    let namespace = cache.namespace.clone();
+    let command = Command::Add {
+        cache,
+        key: decode::key(request.key)?,
+        delta: request.delta,
+        ttl: request.ttl_ms.map(decode::key_ttl).transpose()?,
+    };
+    let (group, answer) = call
+        .submit(&namespace, request.request, command, call.deadline(request.timeout_ms))
+        .await?;
+    let done = match &answer.response {
+        Response::Done(Done::Added { sum, version, created }) => v1::AddDone {
+            sum: *sum,
+            version: *version,
+            created: *created,
+        },
+        Response::Failed(failure) => return Err(of_failure(failure.clone())),
+        Response::Done(other) => return Err(unexpected(other)),
+        Response::Refused(refusal) => return Err(unexpected_refusal(refusal)),
+    };
+    Ok(v1::AddReply {
+        header: encode::header_of_answer(group, &answer),
+        repeated: answer.repeated,
+        remaining_us: answer.remaining.map(|remaining| remaining.0),
+        done: Some(done),
+    })
+}
+
+pub(super) async fn delete_prefix(
+    call: &Call<'_>,
+    request: v1::DeletePrefixRequest,
+) -> Result<v1::DeletePrefixReply, WireError> {
+    let cache = decode::cache(request.scope.as_ref(), &request.cache)?;
+    let namespace = cache.namespace.clone();
+    let command = Command::DeletePrefix {
+        cache,
+        prefix: decode::prefix(request.prefix)?,
+    };
+    let (group, answer) = call
+        .submit(&namespace, request.request, command, call.deadline(request.timeout_ms))
+        .await?;
+    match &answer.response {
+        Response::Done(Done::PrefixDeleted {
+            revision,
+            removed,
+            more,
+        }) => Ok(v1::DeletePrefixReply {
+            header: encode::header_of_answer(group, &answer),
+            repeated: answer.repeated,
+            removed: *removed,
+            revision: *revision,
+            more: *more,
+        }),
+        Response::Failed(failure) => Err(of_failure(failure.clone())),
+        Response::Done(other) => Err(unexpected(other)),
+        Response::Refused(refusal) => Err(unexpected_refusal(refusal)),
+    }
 }
 
 pub(super) async fn get(call: &Call<'_>, request: v1::GetRequest) -> Result<v1::GetReply, WireError> {
@@ -161,7 +216,8 @@ pub(super) async fn list(call: &Call<'_>, request: v1::ListRequest) -> Result<v1
     })
 }
 
-fn reading(stale: bool, min_revision: u64) -> Reading {
+/// How a request wants to be read.
+pub(super) fn reading(stale: bool, min_revision: u64) -> Reading {
     if stale {
         Reading::Stale { min_revision }
     } else {

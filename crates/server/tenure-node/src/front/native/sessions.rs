@@ -87,7 +87,11 @@ pub(super) async fn keep_alive(
 async fn keep_one_alive(call: &Call<'_>, asked: v1::SessionInGroup) -> (v1::KeptAlive, Option<v1::Header>) {
     use v1::kept_alive::{Renewed, Result as Kept};
     let group = GroupId(asked.group);
-    let answer = match decode::required_session("session", asked.session.as_ref()) {
+    let known = match group {
+        GroupId::SYSTEM => Err(WireError::invalid("group", "a home group: no session lives in group 0")),
+        _ => decode::required_session("session", asked.session.as_ref()),
+    };
+    let answer = match known {
         Ok(session) => {
             // Bounded for each, so that a group that stands still does not hold up the answers of the others.
             let limit = call

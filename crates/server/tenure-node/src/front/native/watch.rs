@@ -1,5 +1,8 @@
 //! Watches on the wire.
 
+use std::sync::Arc;
+
+use prost::Message;
 use tenure_api::v1::watch_event::{Changes, Event, Progress, Started, StateChunk};
 use tenure_api::v1::{self, WireError};
 use tenure_core::time::Span;
@@ -7,6 +10,8 @@ use tenure_core::time::Span;
 use super::error::{of_service, of_watch};
 use super::handler::Call;
 use super::{decode, encode};
+use crate::front::answers::{AnswerShare, Room};
+use crate::front::connection::{CONNECTION_WATCHERS_MAX, Connection, WatcherShare};
 use crate::notify::Target;
 use crate::service::watch::{Watch, WatchItem, WatchSpec};
 
@@ -14,6 +19,12 @@ use crate::service::watch::{Watch, WatchItem, WatchSpec};
 pub(super) struct WireWatch {
     watch: Watch,
     cache: String,
+}
+
+/// The share of a watcher of the connection that the call came over; to be kept as long as the watcher.
+pub(super) fn share(connection: &Arc<Connection>) -> Result<WatcherShare, WireError> {
+    let share = connection.take_watcher();
+    share.ok_or_else(|| WireError::limit("watchers of a connection", CONNECTION_WATCHERS_MAX as u64))
 }
 
 /// Begins a watch.
@@ -48,15 +59,15 @@ pub(super) async fn begin(call: &Call<'_>, request: v1::WatchRequest) -> Result<
     let group = call.service.home(&namespace, deadline).await.map_err(of_service)?;
     let watch = call
         .service
-        .watch(group, spec, deadline)
+        .watch(group, spec, deadline, Room::new(call.room.connection().clone()))
         .await
         .map_err(|stop| of_watch(stop, &name))?;
     Ok(WireWatch { watch, cache: name })
 }
 
 impl WireWatch {
-    /// The next event, or why there is none any more.
-    pub(super) async fn next(&mut self) -> Result<v1::WatchEvent, WireError> {
+    /// The next event, with its share of the connection's room, or why there is none any more.
+    pub(super) async fn next(&mut self) -> Result<(v1::WatchEvent, AnswerShare), WireError> {
         let item = self.watch.next().await.map_err(|stop| of_watch(stop, &self.cache))?;
         let event = match item {
             WatchItem::Started { revision, incarnation } => Event::Started(Started { revision, incarnation }),
@@ -79,6 +90,8 @@ impl WireWatch {
             }),
             WatchItem::Progress { revision } => Event::Progress(Progress { revision }),
         };
-        Ok(v1::WatchEvent { event: Some(event) })
+        let event = v1::WatchEvent { event: Some(event) };
+        let share = self.watch.hand_on(event.encoded_len());
+        Ok((event, share))
     }
 }

@@ -2,6 +2,9 @@
 
 use tenure_core::effect::ChangeKind;
 use tenure_core::refusal::EndReason;
+use tenure_storage::feed::FeedLimits;
+use tenure_storage::mem::MemEngine;
+use tenure_storage::state::StateEngine;
 
 use super::*;
 
@@ -53,4 +56,39 @@ fn a_revision_larger_than_a_message_is_flagged_and_not_counted_as_reached() {
         shape(&items),
         [(MESSAGE_CHANGES_MAX, 8, true), (MESSAGE_CHANGES_MAX, 9, false)]
     );
+}
+
+/// A clock that stands still.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_is_kept_while_it_is_read_on_and_let_go_when_it_is_not() {
+    let state = MemEngine::new(FeedLimits::default())
+        .group(GroupId(1))
+        .expect("a fresh state");
+    let pinned = Pinned {
+        image: Mutex::new(Some(state.image().expect("an image"))),
+        pages: AtomicU64::new(0),
+    };
+    let query = Query::Cluster;
+    let read_on = async {
+        for _ in 0..10 {
+            wait_in_paused_time(STATE_IDLE_MAX / 2).await;
+            assert!(pinned.query(&query).is_some());
+        }
+        wait_in_paused_time(2 * STATE_IDLE_MAX).await;
+        assert!(pinned.query(&query).is_none());
+    };
+    tokio::join!(pinned.release_when_idle(&Still), read_on);
+}
+
+/// Lets the paused clock go on.
+async fn wait_in_paused_time(time: Duration) {
+    tokio::time::sleep(time).await;
 }

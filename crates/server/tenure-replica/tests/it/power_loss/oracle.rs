@@ -310,7 +310,7 @@ impl History {
 fn changed(effect: &Effect) -> Option<&Change> {
     match effect {
         Effect::Changed(change) => Some(change),
-        Effect::SessionEnded { .. } | Effect::ObjectDeleted { .. } => None,
+        Effect::SessionEnded { .. } | Effect::ObjectDeleted { .. } | Effect::Appended { .. } => None,
     }
 }
 

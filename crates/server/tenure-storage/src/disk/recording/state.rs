@@ -43,6 +43,7 @@ pub(super) struct Faults {
     pub(super) fail_sync_after: Option<u64>,
     pub(super) fail_write_after: Option<u64>,
     pub(super) capacity: Option<u64>,
+    pub(super) free_space: Option<u64>,
 }
 
 struct History {

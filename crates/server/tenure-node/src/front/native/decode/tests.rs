@@ -1,6 +1,7 @@
 //! What can be judged without state is judged before anything is proposed.
 
 use tenure_api::ErrorCode;
+use tenure_core::command::{Append, FenceMode, StreamSettings};
 
 use super::*;
 
@@ -98,6 +99,10 @@ fn identities_have_sixteen_bytes_and_numbers_count_from_one() {
             ..
         })
     ));
+    assert_eq!(
+        code(request(Some(v1::RequestId { kind: None }), command.clone())),
+        ErrorCode::Invalid
+    );
     assert!(matches!(
         request(None, command),
         Ok(Request {
@@ -105,4 +110,79 @@ fn identities_have_sixteen_bytes_and_numbers_count_from_one() {
             ..
         })
     ));
+}
+
+#[test]
+fn what_a_stream_is_created_with_has_defaults_and_bounds() {
+    let defaults = StreamSettings {
+        retention: None,
+        retention_bytes: None,
+        fence: FenceMode::Optional,
+        dedup_window: Span::from_secs(120),
+        replication: 3,
+    };
+    assert_eq!(streams::settings(None).expect("the defaults"), defaults);
+    let given = v1::StreamSettings {
+        retention_ms: Some(1),
+        retention_bytes: Some(1),
+        fence: v1::FenceMode::Mandatory.into(),
+        dedup_window_ms: Some(0),
+        shards: Some(1),
+        replication: Some(7),
+        consistency: v1::Consistency::Quorum.into(),
+    };
+    let expected = StreamSettings {
+        retention: Some(Span::from_millis(1)),
+        retention_bytes: Some(1),
+        fence: FenceMode::Mandatory,
+        dedup_window: Span(0),
+        replication: 7,
+    };
+    assert_eq!(streams::settings(Some(given)).expect("good settings"), expected);
+}
+
+#[test]
+fn what_is_wrong_within_something_is_named_with_its_place() {
+    let field = |error: WireError| match error.detail {
+        Some(Detail::Invalid(invalid)) => invalid.field,
+        other => panic!("not invalid: {other:?}"),
+    };
+    let error = within("then[3]", within("put", key(Bytes::new()))).expect_err("it is empty");
+    assert_eq!(field(error), "then[3].put.key");
+    let limit = within("then[3]", value(Bytes::from(vec![0; VALUE_BYTES_MAX + 1])));
+    assert_eq!(
+        limit.expect_err("too long"),
+        WireError::limit("value bytes", VALUE_BYTES_MAX as u64)
+    );
+}
+
+#[test]
+fn commands_that_differ_have_other_fingerprints() {
+    let stream = object(None, "stream", "s").expect("a name");
+    let append = |records: &[&str], token| Command::Append {
+        stream: stream.clone(),
+        append: Append {
+            records: records
+                .iter()
+                .map(|record| Bytes::copy_from_slice(record.as_bytes()))
+                .collect(),
+            token,
+            ..Append::default()
+        },
+    };
+    let commands = [
+        append(&["ab"], None),
+        append(&["a", "b"], None),
+        append(&["ab"], Some(1)),
+        Command::DeleteStream { name: stream.clone() },
+        Command::TrimStream {
+            stream: stream.clone(),
+            before: 1,
+        },
+    ];
+    for (at, one) in commands.iter().enumerate() {
+        for (other_at, other) in commands.iter().enumerate() {
+            assert_eq!(fingerprint(one) == fingerprint(other), at == other_at);
+        }
+    }
 }

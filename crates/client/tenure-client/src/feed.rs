@@ -1,4 +1,7 @@
-//! What a stream's reader has read for one watch and nobody has taken yet: bounded, and never waited for.
+//! What a connection's reader has read for one watch or one following and nobody has taken yet: bounded, and never
+//! waited for, so that a slow taker holds up nobody else.
+
+pub(crate) mod subscription;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,25 +9,41 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use prost::Message;
 use tokio::sync::Notify;
 
-use tenure_api::v1::{WatchEvent, WireError};
+use tenure_api::v1::{FollowEvent, WatchEvent, WireError};
 
 /// Messages that wait.
 const MESSAGES_MAX: usize = 1_024;
 /// Bytes that wait. One message more always has room, however large.
 const BYTES_MAX: usize = 4 << 20;
 
-/// The buffer of one watch.
+/// The buffer of one watch or one following.
 #[derive(Default)]
-pub(crate) struct WatchBuffer {
+pub(crate) struct FeedBuffer {
     inner: Mutex<Inner>,
     changed: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
-    events: VecDeque<WatchEvent>,
+    events: VecDeque<FeedEvent>,
     bytes: usize,
     end: Option<FeedEnd>,
+}
+
+/// One message of a feed.
+#[derive(Debug)]
+pub(crate) enum FeedEvent {
+    Watch(WatchEvent),
+    Follow(FollowEvent),
+}
+
+impl FeedEvent {
+    fn encoded_len(&self) -> usize {
+        match self {
+            FeedEvent::Watch(event) => event.encoded_len(),
+            FeedEvent::Follow(event) => event.encoded_len(),
+        }
+    }
 }
 
 /// Why nothing follows in a buffer.
@@ -32,7 +51,7 @@ struct Inner {
 pub(crate) enum FeedEnd {
     /// Nobody took what was there: the rest has to be asked for again.
     Overflow,
-    /// The stream broke.
+    /// The connection broke.
     Broken(String),
     /// The client itself ended it.
     Cancelled,
@@ -43,18 +62,18 @@ pub(crate) enum FeedEnd {
 /// What a buffer gives.
 #[derive(Debug)]
 pub(crate) enum FeedItem {
-    Event(WatchEvent),
+    Event(FeedEvent),
     End(FeedEnd),
 }
 
-impl WatchBuffer {
-    pub(crate) fn new() -> WatchBuffer {
-        WatchBuffer::default()
+impl FeedBuffer {
+    pub(crate) fn new() -> FeedBuffer {
+        FeedBuffer::default()
     }
 
     /// Puts an event in. If there is no room, what is there is kept, the end is noted behind it, and the answer is
     /// `false`: nothing more is to be put in.
-    pub(crate) fn push(&self, event: WatchEvent) -> bool {
+    pub(crate) fn push(&self, event: FeedEvent) -> bool {
         let mut inner = self.lock();
         if inner.end.is_some() {
             return false;

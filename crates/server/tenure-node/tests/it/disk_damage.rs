@@ -18,7 +18,6 @@ use tenure_node::config::CONNECTIONS_MAX;
 use tenure_node::{Node, NodeConfig, StartError};
 use tenure_replica::Runtime;
 use tenure_storage::feed::FeedLimits;
-use tenure_storage::layout::DataDir;
 use tenure_storage::state::{DiskEngine, DiskOptions, StateEngine};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -61,8 +60,8 @@ pub(crate) async fn start_with(
         reserve_bytes,
         insecure: false,
     };
-    let open = Box::new(move |folder: &DataDir| {
-        let engine = DiskEngine::open(&folder.state_dir(), options)?;
+    let open = Box::new(move |folder: &Path| {
+        let engine = DiskEngine::open(folder, options)?;
         Ok(Arc::new(engine) as Arc<dyn StateEngine>)
     });
     Node::start(config, runtime, open).await

@@ -116,8 +116,8 @@ pub(crate) async fn start(connections_max: usize, runtime: Runtime) -> TestNode 
         reserve_bytes: None,
         insecure: false,
     };
-    let open = Box::new(|folder: &tenure_storage::layout::DataDir| {
-        let engine = DiskEngine::open(&folder.state_dir(), DiskOptions::default())?;
+    let open = Box::new(|folder: &std::path::Path| {
+        let engine = DiskEngine::open(folder, DiskOptions::default())?;
         Ok(Arc::new(engine) as Arc<dyn StateEngine>)
     });
     let node = Node::start(config, runtime, open).await.expect("the node starts");

@@ -73,8 +73,8 @@ pub(crate) async fn try_start_on(folder: &TempDir) -> Result<Node, StartError> {
         reserve_bytes: None,
         insecure: false,
     };
-    let open = Box::new(|folder: &tenure_storage::layout::DataDir| {
-        let engine = DiskEngine::open(&folder.state_dir(), DiskOptions::default())?;
+    let open = Box::new(|folder: &std::path::Path| {
+        let engine = DiskEngine::open(folder, DiskOptions::default())?;
         Ok(Arc::new(engine) as Arc<dyn StateEngine>)
     });
     Node::start(config, Runtime::system(), open).await

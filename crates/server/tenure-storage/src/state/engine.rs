@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use fjall::compaction::Leveled;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use tenure_core::ids::GroupId;
 use tenure_core::table::Visit;
@@ -29,6 +30,14 @@ use crate::feed::FeedLimits;
 const WRITES_OF_AN_OVERLAY: u64 = 3;
 /// What memory holds is in a journal already.
 const WRITES_OF_MEMORY: u64 = 2;
+/// A table of this many bytes is followed by another. Four make the first level, so what one merge rewrites, and has
+/// to have room for beside what it reads, stays small however large the state is.
+const TABLE_BYTES: u64 = 16 << 20;
+/// The newest tables are merged with the whole first level, which may have outgrown its four tables twice.
+const TABLES_OF_FIRST_LEVEL_MAX: u64 = 8;
+/// Merges whose old files may still be there at once: one is being made, and what the one before has replaced goes
+/// with the next table.
+const MERGES_AT_ONCE: usize = 2;
 /// The keyspace that tells which life of a group counts.
 const GROUPS_KEYSPACE: &str = "groups";
 /// Its row that holds the format of everything in the database.
@@ -230,10 +239,18 @@ impl StateEngine for DiskEngine {
     }
 
     fn owed(&self) -> u64 {
-        let overlays: usize = self.opened().values().map(|state| state.pending().bytes).sum();
-        let overlays = (overlays as u64).saturating_mul(WRITES_OF_AN_OVERLAY);
+        let (mut overlays, mut merges) = (0, Vec::new());
+        for state in self.opened().values() {
+            overlays += state.pending().bytes as u64;
+            merges.extend(state.shared.read_inner().rows.rooms_of_merges());
+        }
+        merges.sort_unstable_by(|a, b| b.cmp(a));
+        let merges = merges.iter().take(MERGES_AT_ONCE).sum();
         let memory = self.store.database.write_buffer_size().saturating_mul(WRITES_OF_MEMORY);
-        overlays.saturating_add(memory)
+        overlays
+            .saturating_mul(WRITES_OF_AN_OVERLAY)
+            .saturating_add(memory)
+            .saturating_add(merges)
     }
 
     fn give_back(&self, room: &dyn Fn() -> Option<u64>) -> Result<(), StateError> {
@@ -350,7 +367,12 @@ impl Store {
 
     /// A keyspace by its name, made if there is none.
     fn open_keyspace(&self, name: &str) -> Result<Keyspace, StateError> {
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(self.options.memtable_bytes);
+        let options = || {
+            let merges = Leveled::default().with_table_target_size(TABLE_BYTES);
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(self.options.memtable_bytes)
+                .compaction_strategy(Arc::new(merges))
+        };
         self.database
             .keyspace(name, options)
             .map_err(|error| self.failed("written", error))
@@ -480,6 +502,10 @@ impl GroupRows for FjallRows {
         self.store.sync()
     }
 
+    fn rooms_of_merges(&self) -> Vec<u64> {
+        [&self.keyspace, &self.feed].map(room_of_merge).to_vec()
+    }
+
     fn snapshot(&self) -> Box<dyn RowRead> {
         let snapshot = self.store.database.snapshot();
         Box::new(FjallSnapshot {
@@ -601,6 +627,12 @@ fn delete_orphans(folder: &Path, database: &Database, pointers: &Keyspace) -> Re
         }
     }
     Ok(held.into_iter().map(Holds::number).max().unwrap_or(0))
+}
+
+/// Bytes that the largest merge of a keyspace writes before it gives any back.
+fn room_of_merge(keyspace: &Keyspace) -> u64 {
+    let tables = keyspace.l0_table_count() as u64 + TABLES_OF_FIRST_LEVEL_MAX;
+    keyspace.disk_space().min(tables.saturating_mul(TABLE_BYTES))
 }
 
 fn pointer_key(group: GroupId) -> [u8; 4] {

@@ -56,6 +56,12 @@ pub(crate) trait GroupRows: RowRead {
     /// Returns when every batch written so far survives a loss of power.
     fn sync(&self) -> Result<(), StateError>;
 
+    /// What the engine merges by itself, whenever it likes: of each, the bytes that a merge may take beside what it
+    /// reads.
+    fn rooms_of_merges(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
     /// The rows as they are now, whatever is written later.
     fn snapshot(&self) -> Box<dyn RowRead>;
 

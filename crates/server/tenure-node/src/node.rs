@@ -122,13 +122,7 @@ impl Node {
             // Written once the log is there: from then on a log that is gone is noticed.
             folder.write_identity(&folder_identity)?;
         }
-        // Its threads, which write and merge files, come from the lane's and give way as that does.
-        let lane = start_lane(&runtime)?;
-        let state = folder.state_dir();
-        let engine = lane
-            .run(move || open_state(&state))
-            .await
-            .map_err(|lost| StartError::NotReady { why: lost.to_string() })??;
+        let (lane, engine) = open_engine(&folder, &runtime, open_state).await?;
         let space = look_at_space(&config, &runtime)?;
 
         // The address is taken before the groups are opened, so that a wrong one is noticed at once.
@@ -302,11 +296,20 @@ fn open_log(
     )?)
 }
 
-/// A thread for what the engine of the state does at the start and where room is short.
-fn start_lane(runtime: &Runtime) -> Result<Lane, StartError> {
-    Lane::start_in_background(&*runtime.tasks, "state").map_err(|error| StartError::NotReady {
+/// Opens the state, and returns the thread on which the engine works at the start and where room is short. The threads
+/// with which the engine writes and merges files come from that one's and give way as it does.
+async fn open_engine(
+    folder: &DataDir,
+    runtime: &Runtime,
+    open_state: OpenState,
+) -> Result<(Lane, Arc<dyn StateEngine>), StartError> {
+    let lane = Lane::start_in_background(&*runtime.tasks, "state").map_err(|error| StartError::NotReady {
         why: format!("no thread could be started: {error}"),
-    })
+    })?;
+    let state = folder.state_dir();
+    let opened = lane.run(move || open_state(&state)).await;
+    let engine = opened.map_err(|lost| StartError::NotReady { why: lost.to_string() })??;
+    Ok((lane, engine))
 }
 
 /// How much room there is on the disk of the folder.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{Stream, StreamExt};
-use openraft::{EntryPayload, OptionalSend};
 use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend};
 
 use tenure_storage::state::OVERLAY_BYTES_MAX;
 
@@ -21,8 +21,8 @@ use crate::write_behind;
 
 /// Entries handed to the thread of the apply at once.
 const APPLY_ENTRIES_MAX: usize = 64;
-/// The next apply is done in place if the last took less than this (docs/adr/0006-threads.md). An apply that took less than this is worth less than the two switches of threads that it would take elsewhere, and
-/// holds up nobody on a thread that answers.
+/// The next apply is done in place if the last took less than this: then it costs less than the two switches of
+/// threads that it would take elsewhere, and holds up nobody on a thread that answers (docs/adr/0006-threads.md).
 pub(crate) const QUICK: Duration = Duration::from_millis(1);
 /// Entries of more bytes are not applied in place whatever the ones before took.
 const IN_PLACE_BYTES_MAX: usize = 64 << 10;

@@ -446,6 +446,7 @@ impl Threads {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this apply takes long on purpose")]
 fn wait_longer_than_quick() {
     thread::sleep(2 * QUICK);
 }
@@ -462,13 +463,11 @@ async fn behind_an_apply_that_took_long_the_next_is_done_on_a_thread_of_its_own(
     threads.slow.store(true, Ordering::Relaxed);
     threads.of_one(&replica, 1).await;
     threads.slow.store(false, Ordering::Relaxed);
-    assert_eq!(threads.of_one(&replica, 2).await, "apply-1");
+    assert_eq!(threads.of_one(&replica, 2).await, "apply-3");
 
     // On a busy machine anything may take long, but not for ever.
     let here = thread::current().name().unwrap_or_default().to_owned();
-    let eventually_here = async {
-        while threads.of_one(&replica, 3).await != here {}
-    };
+    let eventually_here = async { while threads.of_one(&replica, 3).await != here {} };
     tokio::time::timeout(Duration::from_secs(20), eventually_here)
         .await
         .expect("what is quick is applied in place again");

@@ -18,6 +18,7 @@ async fn a_panic_loses_one_job_and_the_lane_goes_on() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the engine starts its threads by itself too")]
 async fn a_lane_in_the_background_gives_way_and_so_do_the_threads_of_its_jobs() {
     let runtime = Runtime::system();
     let usual = Lane::start(&*runtime.tasks, "usual").unwrap();

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use crate::history::{Call, Event, EventKind, Guarded, Operation, Told};
 
+pub mod linearizability;
+
 /// A rule that was broken, and by what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -46,6 +48,8 @@ pub struct Held {
 pub struct Counts {
     /// Done.
     pub acknowledged: usize,
+    /// Read.
+    pub read: usize,
     /// Refused.
     pub refused: usize,
     /// Not applied.
@@ -61,6 +65,7 @@ impl Counts {
         for call in calls {
             *match call.told {
                 Told::Written { .. } | Told::Deleted { .. } => &mut counts.acknowledged,
+                Told::Read { .. } => &mut counts.read,
                 Told::Refused { .. } => &mut counts.refused,
                 Told::NotApplied => &mut counts.not_applied,
                 Told::Unknown => &mut counts.unknown,
@@ -196,7 +201,7 @@ pub fn what_was_acknowledged_happened(calls: &[Call], events: &[Event]) -> Resul
     for call in calls {
         let Some(revision) = revision(call) else { continue };
         let event = told.get(&(revision, call.operation.key())).copied();
-        let fits = match (&call.operation, call.told, event.map(|event| &event.kind)) {
+        let fits = match (&call.operation, &call.told, event.map(|event| &event.kind)) {
             (
                 Operation::Put { value: asked, .. },
                 Told::Written { version, created },
@@ -205,7 +210,7 @@ pub fn what_was_acknowledged_happened(calls: &[Call], events: &[Event]) -> Resul
                     version: event_version,
                     created: event_created,
                 }),
-            ) => (asked, version, created) == (value, *event_version, *event_created),
+            ) => (asked, version, created) == (value, event_version, event_created),
             (Operation::Delete { .. }, Told::Deleted { .. }, Some(EventKind::Removed { .. })) => true,
             _ => false,
         };
@@ -225,7 +230,7 @@ pub fn what_happened_was_asked_for(calls: &[Call], events: &[Event]) -> Result<(
         .iter()
         .filter_map(|call| match &call.operation {
             Operation::Put { value, .. } => Some((value.as_str(), call)),
-            Operation::Delete { .. } => None,
+            Operation::Delete { .. } | Operation::Get { .. } => None,
         })
         .collect();
     let mut written = BTreeSet::new();
@@ -237,8 +242,8 @@ pub fn what_happened_was_asked_for(calls: &[Call], events: &[Event]) -> Result<(
             return violation("no write happens twice", format!("{event:?}"));
         }
         let call = asked.get(value.as_str()).copied();
-        let fits = match call.map(|call| (call.operation.key(), call.told)) {
-            Some((key, Told::Written { version: told, .. })) => key == event.key && told == *version,
+        let fits = match call.map(|call| (call.operation.key(), &call.told)) {
+            Some((key, Told::Written { version: told, .. })) => key == event.key && told == version,
             Some((key, Told::Unknown)) => key == event.key,
             _ => false,
         };
@@ -386,7 +391,7 @@ fn revision(call: &Call) -> Option<u64> {
     match call.told {
         Told::Written { version, .. } => Some(version),
         Told::Deleted { removed } => removed.map(|(revision, _)| revision),
-        Told::Refused { .. } | Told::NotApplied | Told::Unknown => None,
+        Told::Read { .. } | Told::Refused { .. } | Told::NotApplied | Told::Unknown => None,
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_client::{
-    Change, ChangeKind, Delete, Deleted, EndReason, Error, ErrorCode, Guard, Outcome, Put, PutOutcome, Refusal, Verdict,
+    Cache, Change, ChangeKind, Delete, Deleted, EndReason, Entry, Error, ErrorCode, Guard, Outcome, Put, PutOutcome,
+    Refusal, Verdict,
 };
 
 /// The calls of all clients of one run.
@@ -62,6 +63,22 @@ pub enum Operation {
         /// What had to hold.
         guard: Guarded,
     },
+    /// A read that sees every write acknowledged before it.
+    Get {
+        /// The key.
+        key: String,
+    },
+}
+
+/// What was read of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadValue {
+    /// The value.
+    pub value: String,
+    /// Revision of the write.
+    pub version: u64,
+    /// Revision of the key's creation.
+    pub created: u64,
 }
 
 /// What had to hold for a write.
@@ -78,7 +95,7 @@ pub enum Guarded {
 }
 
 /// What a client was told about its call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It was written.
     Written {
@@ -96,6 +113,11 @@ pub enum Told {
     Refused {
         /// Version of the key that stood in the way; `None`: there was no key.
         version: Option<u64>,
+    },
+    /// It was read.
+    Read {
+        /// What was there; `None`: no such key.
+        found: Option<ReadValue>,
     },
     /// It was not applied and never will be.
     NotApplied,
@@ -176,6 +198,23 @@ impl History {
         .await
     }
 
+    /// Makes a read and records it. One that got no answer says nothing.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub async fn get(&self, client: u32, cache: &Cache, key: &str) -> Result<Option<Entry>, Error> {
+        let operation = Operation::Get { key: key.to_owned() };
+        let call = async { cache.get(key).await };
+        self.record(client, operation, call, |found| Told::Read {
+            found: found.as_ref().map(|entry| ReadValue {
+                value: String::from_utf8_lossy(&entry.value).into_owned(),
+                version: entry.version,
+                created: entry.created,
+            }),
+        })
+        .await
+    }
+
     /// Every call so far, in the order in which they were made.
     pub fn calls(&self) -> Vec<Call> {
         self.locked().clone()
@@ -209,13 +248,13 @@ impl History {
         let returned = self.begun.elapsed();
         let told = result.as_ref().map_or_else(failed, told);
         let call = &mut self.locked()[index];
+        call.returned = (told != Told::Unknown).then_some(returned);
         call.told = told;
         call.failure = result.as_ref().err().map(|error| Failure {
             code: error.code(),
             after: returned.saturating_sub(call.called),
             message: format!("{error} ({error:?})"),
         });
-        call.returned = (told != Told::Unknown).then_some(returned);
         result
     }
 
@@ -226,7 +265,7 @@ impl History {
 
 impl Told {
     /// Whether the client was told that it was done.
-    pub fn is_acknowledged(self) -> bool {
+    pub fn is_acknowledged(&self) -> bool {
         matches!(self, Told::Written { .. } | Told::Deleted { .. })
     }
 }
@@ -235,7 +274,7 @@ impl Operation {
     /// The key that it is about.
     pub fn key(&self) -> &str {
         match self {
-            Operation::Put { key, .. } | Operation::Delete { key, .. } => key,
+            Operation::Put { key, .. } | Operation::Delete { key, .. } | Operation::Get { key } => key,
         }
     }
 
@@ -243,6 +282,7 @@ impl Operation {
     pub fn guard(&self) -> Guarded {
         match self {
             Operation::Put { guard, .. } | Operation::Delete { guard, .. } => *guard,
+            Operation::Get { .. } => Guarded::Nothing,
         }
     }
 }

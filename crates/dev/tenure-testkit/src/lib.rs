@@ -18,7 +18,7 @@ mod proxy;
 mod wait;
 
 pub use child::{ChildProcess, binary};
-pub use history::{Call, Event, EventKind, Failure, Guarded, History, Operation, Told};
+pub use history::{Call, Event, EventKind, Failure, Guarded, History, Operation, ReadValue, Told};
 pub use process::{NodeProcess, StartFailure};
 pub use proxy::{Direction, Proxy};
 pub use wait::{TICK, eventually, eventually_some, wait_unchanged};

@@ -89,6 +89,7 @@ fn a_right_history_breaks_no_rule_and_is_counted() {
     let state = replay(&State::new(), &events);
     let counts = Counts {
         acknowledged: 3,
+        read: 0,
         refused: 1,
         not_applied: 0,
         unknown: 1,

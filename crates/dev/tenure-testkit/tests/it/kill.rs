@@ -37,6 +37,7 @@ async fn fifty_kills_under_load_lose_nothing_that_was_acknowledged() {
     if let Err(violation) = check::watches_agree(&one, &other, 0, u64::MAX) {
         panic!("{violation}");
     }
+    load.assert_linearizable();
     println!(
         "{KILLS} kills, {CLIENTS} clients: {counts:?}, {} changes told twice over alike, {} tokens above another of \
          their key, {lagged} watches cut off, {lost} sessions lost",

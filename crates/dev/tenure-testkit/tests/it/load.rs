@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_client::{Cache, Client, ErrorCode, Session, Verdict, WatchEnd, WatchItem, Written};
-use tenure_testkit::{Event, EventKind, Failure, Guarded, History, Operation, eventually};
+use tenure_testkit::{Event, EventKind, Failure, Guarded, History, Operation, check, eventually};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::{CACHE, Dice, SOON, client};
 
 /// Keys for which everybody competes.
 const SEATS: u64 = 12;
+/// The first of them, which nothing ends but the clients.
+const LASTING_SEATS: u64 = 4;
 /// A node that is killed all the time is there for a small part of it only, so a call may take many attempts.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough for every outage that a proof makes.
@@ -30,7 +32,7 @@ pub(crate) struct Load {
 /// What the keys of a load are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// Some end by a TTL of their own, some with the session that owns them.
+    /// Some of the seats end by a TTL of their own, some with the session that owns them.
     Ending,
     /// None ends by itself.
     Lasting,
@@ -83,6 +85,15 @@ impl Load {
         lost
     }
 
+    /// The calls on keys that nothing else ends, reads among them, have an order that explains their answers.
+    pub(crate) fn assert_linearizable(&self) {
+        let mut calls = self.history.calls();
+        calls.retain(|call| !is_ending(call.operation.key()));
+        if let Err(violation) = check::linearizability::linearizable(&calls) {
+            panic!("{violation}");
+        }
+    }
+
     /// Asking again settled every call, but for those whose own session was lost while they were asked: their write
     /// may have been done and may have ended with the session.
     pub(crate) fn assert_settled(&self) {
@@ -129,7 +140,7 @@ impl Worker {
     async fn run(mut self, stopping: Arc<AtomicBool>) -> u32 {
         while !stopping.load(Ordering::SeqCst) {
             let seat = format!("seat-{}", self.dice.below(SEATS));
-            match self.dice.below(8) {
+            match self.dice.below(10) {
                 0..4 => self.claim(seat).await,
                 4 | 5 => {
                     let own = format!("own-{}", self.number);
@@ -137,11 +148,15 @@ impl Worker {
                 }
                 6 => {
                     let own = format!("own-{}", self.number);
-                    if let Ok(Some(entry)) = self.cache.get(&own).await {
+                    if let Ok(Some(entry)) = self.history.get(self.number, &self.cache, &own).await {
                         self.write(&own, Guarded::Version(entry.version)).await;
                     }
                 }
-                _ => self.remove(&seat, Guarded::Nothing).await,
+                7 => self.remove(&seat, Guarded::Nothing).await,
+                _ => {
+                    // What it finds is in the history.
+                    let _ = self.history.get(self.number, &self.cache, &seat).await;
+                }
             }
         }
         self.lost
@@ -176,7 +191,7 @@ impl Worker {
         if let Some(guard) = guard.to_guard() {
             put = put.guard(guard);
         }
-        if self.keys == Keys::Ending && key.starts_with("seat-") {
+        if self.keys == Keys::Ending && is_ending(key) {
             if self.dice.below(3) == 0 {
                 put = put.ttl(Duration::from_millis(1 + self.dice.below(200)));
             }
@@ -217,6 +232,13 @@ impl Worker {
         }
         self.session.clone()
     }
+}
+
+/// Whether a key may end by itself, where any does.
+fn is_ending(key: &str) -> bool {
+    key.strip_prefix("seat-")
+        .and_then(|seat| seat.parse().ok())
+        .is_some_and(|seat: u64| seat >= LASTING_SEATS)
 }
 
 fn done<T>(verdict: Verdict<T>) -> Option<T> {

@@ -14,6 +14,7 @@
 //! | `E` | incarnation, offset | [`RecordRow`]: a record of a stream |
 //! | `G` | incarnation, message id | [`MessageIdRow`] |
 //! | `U` | incarnation, until, message id | nothing: the message ids of a stream in the order in which they end |
+//! | `J` | incarnation, offset | the offset behind a gap that begins there, which a restore has left |
 //! | `S` | session | [`SessionRow`] |
 //! | `N` | nonce | the session that was opened with it |
 //! | `L` | tenant 0 namespace 0 session | nothing: the sessions of a namespace |
@@ -296,6 +297,18 @@ pub(crate) fn record(incarnation: Incarnation, offset: u64) -> Vec<u8> {
     key
 }
 
+/// The gaps of a stream.
+pub(crate) fn gaps_of(incarnation: Incarnation) -> Vec<u8> {
+    numbered(b'J', incarnation.0)
+}
+
+/// One gap.
+pub(crate) fn gap(incarnation: Incarnation, start: u64) -> Vec<u8> {
+    let mut key = gaps_of(incarnation);
+    key.extend_from_slice(&start.to_be_bytes());
+    key
+}
+
 /// The message ids of a stream.
 pub(crate) fn message_ids_of(incarnation: Incarnation) -> Vec<u8> {
     numbered(b'G', incarnation.0)
@@ -415,12 +428,23 @@ pub(crate) fn read<T: DeserializeOwned>(table: &(impl TableRead + ?Sized), key: 
 
 /// Decodes a row's value; see [`read`].
 pub(crate) fn decode<'a, T: Deserialize<'a>>(key: &[u8], bytes: &'a [u8]) -> T {
-    let row = match bytes.split_first() {
-        Some((&ROW_FORM, body)) => postcard::take_from_bytes(body).ok(),
-        _ => None,
+    try_decode(bytes).unwrap_or_else(|| panic!("the row {} is damaged", key.escape_ascii()))
+}
+
+/// Decodes a row's value that came from outside; nothing if it is none.
+pub(crate) fn try_decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    let (row, rest) = match bytes.split_first() {
+        Some((&ROW_FORM, body)) => postcard::take_from_bytes(body).ok()?,
+        _ => return None,
     };
-    row.and_then(|(row, rest)| rest.is_empty().then_some(row))
-        .unwrap_or_else(|| panic!("the row {} is damaged", key.escape_ascii()))
+    let rest: &[u8] = rest;
+    rest.is_empty().then_some(row)
+}
+
+/// The value of a row.
+pub(crate) fn encode<T: Serialize>(row: &T) -> Bytes {
+    let bytes = postcard::to_extend(row, vec![ROW_FORM]).expect("plain data always encodes");
+    Bytes::from(bytes)
 }
 
 /// Writes a row, and returns the length of its value in bytes.

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod query;
 pub mod refusal;
 pub mod response;
+pub mod restore;
 pub mod revision;
 pub mod session;
 pub mod snapshot;

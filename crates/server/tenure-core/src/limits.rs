@@ -102,6 +102,14 @@ pub const PAGE_ROWS_MAX: usize = 1_000;
 /// Bytes of one page of a listing.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
+/// How far behind the tail of its backup a stream goes on after a restore.
+pub const RESTORE_STREAM_GAP: u64 = 1 << 32;
+/// How far cluster time goes on in a restore, together with everything that has a time: so every one-shot request that
+/// the cluster of the backup can have taken is too late in the new one.
+pub const RESTORE_TIME_STEP: Span = KEY_TTL_MAX;
+/// The highest floor of revisions that a restore takes: there are blocks for every group above it for a long time.
+pub const RESTORE_FLOOR_MAX: u64 = i64::MAX as u64 - (BLOCK_REVISIONS << 16);
+
 /// Revisions of one block.
 pub const BLOCK_REVISIONS: u64 = 1 << 28;
 /// A group asks for its next block when so many revisions are left.
@@ -127,6 +135,8 @@ const _: () = assert!(COMMAND_REVISIONS_MAX > 2 + 2 * TXN_ITEMS_MAX as u64);
 const _: () = assert!(APPEND_BYTES_MAX <= TXN_BYTES_MAX && TXN_BYTES_MAX < 4 << 20);
 const _: () = assert!(ENTRY_READ_BYTES_MAX >= TXN_READ_BYTES_MAX);
 const _: () = assert!(TXN_READ_BYTES_MAX >= VALUE_BYTES_MAX && RECORD_BYTES_MAX <= VALUE_BYTES_MAX);
+// No cluster lives so long, so what it has taken lies before the time from which a restored one goes on.
+const _: () = assert!(RESTORE_TIME_STEP.0 > 1_000 * ONE_SHOT_AHEAD_MAX.0);
 // A page and a value both fit a wire message of 4 MiB.
 const _: () = assert!(PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < 4 << 20);
 // A remembered result outlives every repeat that a client of ours can still send for it.

@@ -22,6 +22,7 @@ use crate::response::{Answer, Done, KeptAlive, Response};
 use crate::revision::Revisions;
 use crate::session::requests;
 use crate::session::rows::SessionRows;
+use crate::stream::Gaps;
 use crate::table::{Table, TableRead};
 use crate::time::{Span, Timestamp};
 use crate::{home, kv, session, stream, system, txn};
@@ -78,6 +79,8 @@ pub(crate) struct Memory {
     pub(crate) caches: BTreeMap<ObjectName, Incarnation>,
     /// The streams that live, each with its life.
     pub(crate) streams: BTreeMap<ObjectName, Incarnation>,
+    /// Gaps of streams, which restores have left: their beginnings and ends, ascending.
+    pub(crate) gaps: Gaps,
     /// Deleted caches and streams with rows left.
     pub(crate) sweeps: BTreeSet<Incarnation>,
     /// Streams with rows to be removed: below their first record, or beyond the bytes that are kept.
@@ -262,9 +265,17 @@ impl Machine {
         let memory = Memory {
             time: keyspace::read(image, keyspace::TIME).unwrap_or_default(),
             revisions: keyspace::read(image, keyspace::REVISIONS).unwrap_or_default(),
+            gaps: Gaps::load(image),
             ..Memory::default()
         };
         (read::query(image, &memory, query), Revision(memory.revisions.last()))
+    }
+
+    /// The revision and the time that the rows of an image carry.
+    pub fn point_of_image(image: &dyn TableRead) -> (Revision, Timestamp) {
+        let revisions: Revisions = keyspace::read(image, keyspace::REVISIONS).unwrap_or_default();
+        let time = keyspace::read(image, keyspace::TIME).unwrap_or_default();
+        (Revision(revisions.last()), time)
     }
 
     /// How many of what it remembers there are. Costs nothing.

@@ -121,7 +121,7 @@ pub enum Found {
     Records {
         /// The page: a bounded number and size, but always at least one record if there is one.
         records: Vec<RecordView>,
-        /// The first offset that can be read.
+        /// The first offset that can be read: of the stream, or behind the gap in which the page was to begin.
         first: u64,
         /// The offset that the next record gets.
         tail: u64,

@@ -21,6 +21,22 @@ pub struct Revisions {
 }
 
 impl Revisions {
+    /// Those of a group that is restored: none at hand, none below the floor to come, and everything below it in the past.
+    pub(crate) fn restored(floor: u64) -> Revisions {
+        Revisions {
+            last: floor - 1,
+            next: floor,
+            end: floor,
+            waiting: Vec::new(),
+            top: floor,
+        }
+    }
+
+    /// Behind the highest block ever taken.
+    pub(crate) fn top(&self) -> u64 {
+        self.top
+    }
+
     /// The highest revision consumed so far.
     pub fn last(&self) -> u64 {
         self.last

@@ -18,8 +18,10 @@ use crate::response::{Appended, Done};
 use crate::table::{TableRead, Visit, prefix_end};
 use crate::time::{Span, Timestamp};
 
+mod gaps;
 mod retention;
 
+pub(crate) use gaps::Gaps;
 pub(crate) use retention::{expire, shorten};
 
 /// An append that may be done.
@@ -129,9 +131,13 @@ pub(crate) fn perform(run: &mut Run<'_>, judged: Judged<'_>, revision: &mut Step
 pub(crate) fn trim(run: &mut Run<'_>, name: &ObjectName, before: u64) -> Result<Done, Failure> {
     let mut stream = Stream::named(run, name)?;
     let first = before.clamp(stream.head.first, stream.head.tail);
-    if first > stream.head.first {
+    let changes = first > stream.head.first;
+    if changes {
         run.consume_revision();
-        stream.move_first(run.table, first);
+        stream.move_first(run, first);
+    }
+    let first = stream.head.first;
+    if changes {
         stream.save(run);
     }
     Ok(Done::StreamTrimmed { first })
@@ -214,6 +220,9 @@ impl Stream {
             run.memory.deadlines.remove(was_due, Item::Stream(self.incarnation));
         }
         run.memory.shortening.remove(&self.incarnation);
+        for start in run.memory.gaps.forget_stream(self.incarnation) {
+            run.table.delete(&keyspace::gap(self.incarnation, start));
+        }
         run.table.delete(&keyspace::head(self.incarnation));
     }
 
@@ -265,8 +274,12 @@ impl Stream {
         }
     }
 
-    /// Moves the first offset, at most to the tail.
-    fn move_first(&mut self, table: &(impl TableRead + ?Sized), first: u64) {
+    /// Moves the first offset, at most to the tail, and over a gap that it meets.
+    fn move_first(&mut self, run: &Run<'_>, first: u64) {
+        let first = match run.memory.gaps.around(self.incarnation, first) {
+            Some(gap) => gap.end,
+            None => first,
+        };
         let head = &mut self.head;
         head.first = first;
         if first == head.tail {
@@ -275,7 +288,8 @@ impl Stream {
             return;
         }
         let key = keyspace::record(self.incarnation, first);
-        let bytes = table
+        let bytes = run
+            .table
             .get(&key)
             .expect("every record from the first to the tail has a row");
         let row: RecordRowRef<'_> = keyspace::decode(&key, &bytes);

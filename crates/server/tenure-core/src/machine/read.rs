@@ -12,6 +12,7 @@ use crate::limits::{NAME_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ROWS_MAX};
 use crate::query::{ClusterView, Found, KeyView, Query, SessionView};
 use crate::refusal::Failure;
 use crate::response::{CacheRecord, StreamRecord};
+use crate::stream::Gaps;
 use crate::table::{TableRead, Visit, prefix_end};
 use crate::{home, kv, session, stream};
 
@@ -25,6 +26,7 @@ pub(super) fn rebuild(table: &dyn TableRead) -> Memory {
     let mut memory = Memory {
         time: keyspace::read(table, keyspace::TIME).unwrap_or_default(),
         revisions: keyspace::read(table, keyspace::REVISIONS).unwrap_or_default(),
+        gaps: Gaps::load(table),
         ..Memory::default()
     };
     each(table, b"C", &mut |key, value| {
@@ -107,7 +109,7 @@ pub(super) fn query(table: &dyn TableRead, memory: &Memory, query: &Query) -> Fo
         } => Ok(sessions(table, memory, namespace, *after, *limit)),
         Query::Stream(name) => streams::stream(table, name).map(Found::Stream),
         Query::Streams(namespace) => Ok(Found::Streams(all(table, &keyspace::streams_of(namespace)))),
-        Query::Records { stream, from, limit } => streams::records(table, stream, *from, *limit),
+        Query::Records { stream, from, limit } => streams::records(table, &memory.gaps, stream, *from, *limit),
     };
     found.unwrap_or_else(Found::Failed)
 }

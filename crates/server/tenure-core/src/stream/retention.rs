@@ -40,8 +40,15 @@ pub(crate) fn shorten(run: &mut Run<'_>, budget: usize) {
     {
         let mut stream = Stream::load(run.table, incarnation);
         while left > 0 && stream.head.swept < stream.head.first {
-            run.table.delete(&keyspace::record(incarnation, stream.head.swept));
-            stream.head.swept += 1;
+            let swept = stream.head.swept;
+            if let Some(gap) = run.memory.gaps.around(incarnation, swept) {
+                run.memory.gaps.remove(incarnation, gap.start);
+                run.table.delete(&keyspace::gap(incarnation, gap.start));
+                stream.head.swept = gap.end;
+            } else {
+                run.table.delete(&keyspace::record(incarnation, swept));
+                stream.head.swept += 1;
+            }
             left -= 1;
         }
         left -= stream.drop_by_size(run, left);
@@ -70,7 +77,7 @@ impl Stream {
         if self.head.swept == first {
             self.head.swept += 1;
         }
-        self.move_first(run.table, first + 1);
+        self.move_first(run, first + 1);
     }
 }
 

@@ -29,12 +29,13 @@ use tenure_core::limits::BLOCK_REVISIONS;
 use tenure_core::machine::GroupKind;
 use tenure_core::refusal::EndReason;
 use tenure_core::response::{CacheRecord, Done, Response};
+use tenure_core::restore::NewCluster;
 use tenure_core::revision::Revisions;
 use tenure_core::snapshot;
 use tenure_core::table::{MemTable, TableRead};
 use tenure_core::time::{Span, Timestamp};
 
-use crate::lab::{Lab, anonymous, cache, export, import, namespace, rows, secret_of};
+use crate::lab::{Lab, anonymous, cache, export, import, namespace, restored, rows, secret_of};
 
 mod answers;
 mod streams;
@@ -505,12 +506,24 @@ fn changes() -> Vec<(&'static str, Change)> {
 }
 
 /// A group for every kind of row.
-fn groups() -> [(&'static str, Lab); 3] {
+fn groups() -> [(&'static str, Lab); 4] {
     [
         ("home", home_group()),
         ("system", system_group()),
         ("streams", streams::group()),
+        ("restored", restored_group()),
     ]
+}
+
+/// What a restore makes of the group with streams: the only one with a gap.
+fn restored_group() -> Lab {
+    let new = NewCluster {
+        cluster: 2,
+        folder: 2,
+        floor: 1 << 40,
+    };
+    let made = restored(GroupKind::Home, &streams::group().table, new);
+    Lab::over(GroupKind::Home, made.expect("the group can be restored").0)
 }
 
 /// A home group with a row of every kind but those of streams, which came later.
@@ -713,6 +726,7 @@ fn name_of_kind(kind: u8) -> &'static str {
         b'A' => "streams",
         b'H' => "heads",
         b'E' => "records",
+        b'J' => "gaps",
         b'G' => "message_ids",
         b'U' => "ends_of_message_ids",
         b'c' => "cluster",

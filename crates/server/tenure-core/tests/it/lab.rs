@@ -8,8 +8,9 @@ use tenure_core::limits::ENTRY_COMMANDS_MAX;
 use tenure_core::machine::{Applied, GroupKind, Machine};
 use tenure_core::query::{Found, Query};
 use tenure_core::response::{Answer, Done, Response};
+use tenure_core::restore::{GroupRestore, NewCluster, Outcome, RestoreError};
 use tenure_core::snapshot;
-use tenure_core::table::{MemTable, Overlay, TableRead, Visit};
+use tenure_core::table::{MemTable, Overlay, Table as _, TableRead, Visit};
 use tenure_core::time::{Span, Timestamp};
 
 /// A machine and its table.
@@ -136,6 +137,23 @@ pub(crate) fn import(bytes: &[u8]) -> MemTable {
     let mut table = MemTable::new();
     snapshot::import(bytes, &mut table).expect("the snapshot is whole");
     table
+}
+
+/// What a restore makes of a table.
+pub(crate) fn restored(kind: GroupKind, table: &MemTable, new: NewCluster) -> Result<(MemTable, Outcome), RestoreError> {
+    let mut restore = GroupRestore::new(kind, new)?;
+    let (mut made, mut last) = (MemTable::new(), Vec::new());
+    let mut sink = |key: Vec<u8>, value| {
+        assert!(last < key, "rows are handed on in order");
+        last.clone_from(&key);
+        made.put(key, value);
+    };
+    for (key, value) in rows(table) {
+        restore.take(&key, &value, &mut sink)?;
+    }
+    let outcome = restore.finish(&mut sink)?;
+    assert_eq!(made.len() as u64, outcome.rows, "every row is counted");
+    Ok((made, outcome))
 }
 
 /// Every row of a table, in key order.

@@ -12,5 +12,6 @@ mod model;
 mod mutations;
 mod naive;
 mod refusals;
+mod restores;
 mod scripts;
 mod transcripts;

@@ -45,6 +45,11 @@ fn transcripts_of_ends_play_as_written() {
 }
 
 #[test]
+fn transcripts_of_restores_play_as_written() {
+    play_area("restores");
+}
+
+#[test]
 fn transcripts_of_revisions_play_as_written() {
     play_area("revisions");
 }
@@ -87,6 +92,7 @@ fn every_area_with_transcripts_is_played() {
             "keys",
             "prefixes",
             "requests",
+            "restores",
             "revisions",
             "sessions",
             "streams",

@@ -12,13 +12,14 @@ use tenure_core::limits::{APPEND_RECORDS_MAX, BLOCK_REVISIONS, DEDUP_WINDOW_DEFA
 use tenure_core::machine::{Applied, GroupKind};
 use tenure_core::query::{Query, ReadFrom};
 use tenure_core::response::{Done, Response};
+use tenure_core::restore::NewCluster;
 use tenure_core::table::{Table, TableRead};
 use tenure_core::time::{Span, Timestamp};
 
 use super::render::{Names, render_applied, render_found, render_summary};
 use super::transactions::TxnDraft;
 use super::words::{Outcome, Words, acknowledgements, bytes, name, namespace, number, range, span};
-use crate::lab::{Lab, export, import, secret_of};
+use crate::lab::{Lab, export, import, restored, secret_of};
 
 /// A transcript being played.
 pub(super) struct Script {
@@ -121,7 +122,7 @@ impl Script {
             }
             Some("fill") => self.fill(words)?,
             Some("fill-stream") => self.fill_stream(words)?,
-            Some("group" | "leave" | "status" | "reopen" | "snapshot") => self.upkeep(words)?,
+            Some("group" | "leave" | "status" | "reopen" | "snapshot" | "restore") => self.upkeep(words)?,
             Some(first) if QUERIES.contains(&first) => {
                 let query = self.query(words)?;
                 let found = self.lab.query(&query);
@@ -164,8 +165,26 @@ impl Script {
                 assert_eq!(self.lab.snapshot(), bytes, "export, import, export is a fixed point");
                 self.say("the same");
             }
+            "restore" => self.restore(words.number()?)?,
             other => return Err(format!("{other} does nothing to a machine")),
         }
+        Ok(())
+    }
+
+    /// Goes on with what a restore makes of the table, from the beginning of a block on.
+    fn restore(&mut self, block: u64) -> Outcome<()> {
+        let new = NewCluster {
+            cluster: 2,
+            folder: 2,
+            floor: first_of(block),
+        };
+        let made = restored(self.lab.kind, &self.lab.table, new);
+        let (table, outcome) = made.map_err(|error| error.to_string())?;
+        self.lab = Lab::over(self.lab.kind, table);
+        self.say(&format!(
+            "restored: {} sessions, {} of their keys and {} results forgotten, {} streams go on behind a gap",
+            outcome.sessions, outcome.owned_keys, outcome.requests, outcome.streams
+        ));
         Ok(())
     }
 
@@ -376,7 +395,7 @@ impl Script {
     fn command(&mut self, words: &mut Words<'_>) -> Outcome<(Command, Option<String>)> {
         let command = match words.next()? {
             "block" => Command::TakeBlock {
-                first: (words.number()? - 1) * BLOCK_REVISIONS + 1,
+                first: first_of(words.number()?),
             },
             "open" => {
                 let name = words.next()?.to_owned();
@@ -699,6 +718,11 @@ fn system(words: &mut Words<'_>) -> Outcome<SystemCommand> {
         "reserve" => SystemCommand::ReserveBlock,
         other => return Err(format!("no system command is called {other}")),
     })
+}
+
+/// The first revision of a block.
+fn first_of(block: u64) -> u64 {
+    (block - 1) * BLOCK_REVISIONS + 1
 }
 
 /// Writes the row of revisions as if all but so many of them had been consumed.

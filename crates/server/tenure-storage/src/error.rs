@@ -79,6 +79,23 @@ pub enum OpenError {
         /// The folder.
         folder: PathBuf,
     },
+    /// A restore into the folder was cut short. Nothing was touched.
+    #[error(
+        "a restore into {} was cut short, so it is not whole: remove the folder and restore again",
+        folder.display()
+    )]
+    RestoreCutShort {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A restore needs an empty folder. Nothing was touched.
+    #[error("{} is not empty (it holds {found:?}): restore into an empty folder", folder.display())]
+    NotEmpty {
+        /// The folder.
+        folder: PathBuf,
+        /// The first of the names in it.
+        found: String,
+    },
     /// The node has been here before but its log is gone. Nothing was touched.
     #[error(
         "there is no Raft log in {}, though there must be one; {}",

@@ -1,7 +1,8 @@
 //! The data folder: who may use it, which format it has, whose it is, and where things lie in it.
 //!
 //! `LOCK` is locked by the process that uses the folder. `FORMAT` names the version of everything in it. `IDENTITY`
-//! says which node of which cluster it belongs to. `log/` and `state/` are the log's and the state's.
+//! says which node of which cluster it belongs to. `log/` and `state/` are the log's and the state's. `RESTORE` lies there
+//! while a backup is restored into it, so that half of one is never taken for the whole.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ pub const FORMAT_VERSION: u32 = 1;
 const LOCK_FILE: &str = "LOCK";
 const FORMAT_FILE: &str = "FORMAT";
 const IDENTITY_FILE: &str = "IDENTITY";
+const RESTORE_FILE: &str = "RESTORE";
 const LOG_FOLDER: &str = "log";
 const STATE_FOLDER: &str = "state";
 const FORMAT_PREFIX: &str = "tenure data folder, format ";
@@ -57,6 +59,59 @@ impl DataDir {
     /// # Errors
     /// As for [`DataDir::open`].
     pub fn open_on(disk: Arc<dyn Disk>, root: &Path) -> Result<DataDir, OpenError> {
+        let restoring = root.join(RESTORE_FILE);
+        if disk
+            .exists(&restoring)
+            .map_err(OpenError::io("look for", &restoring))?
+        {
+            return Err(OpenError::RestoreCutShort {
+                folder: root.to_owned(),
+            });
+        }
+        DataDir::make(disk, root)
+    }
+
+    /// Makes a folder that a backup is to be restored into. Nothing but [`DataDir::end_restore`] makes it one that can be
+    /// opened.
+    ///
+    /// # Errors
+    /// `NotEmpty`, `RestoreCutShort`: nothing was touched. As for [`DataDir::open`] otherwise; what is there then is to be
+    /// removed before another attempt.
+    pub fn begin_restore(disk: Arc<dyn Disk>, root: &Path) -> Result<DataDir, OpenError> {
+        let names = match disk.list(root) {
+            Ok(names) => names,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(OpenError::io("list", root)(error)),
+        };
+        let folder = root.to_owned();
+        if names.iter().any(|name| name == RESTORE_FILE) {
+            return Err(OpenError::RestoreCutShort { folder });
+        }
+        if let Some(found) = names.into_iter().find(|name| name != "lost+found") {
+            return Err(OpenError::NotEmpty { folder, found });
+        }
+        disk.create_dir_all(root)
+            .map_err(OpenError::io("create the folder", root))?;
+        let restoring = root.join(RESTORE_FILE);
+        disk::write_file(&*disk, &restoring, b"").map_err(OpenError::io("write", &restoring))?;
+        DataDir::make(disk, root)
+    }
+
+    /// Says that what was restored is whole and durable. To be called last.
+    ///
+    /// # Errors
+    /// `Io`: the folder may be one that can be opened, or not yet.
+    pub fn end_restore(&self) -> Result<(), OpenError> {
+        let restoring = self.root.join(RESTORE_FILE);
+        self.disk
+            .remove(&restoring)
+            .map_err(OpenError::io("remove", &restoring))?;
+        self.disk
+            .sync_dir(&self.root)
+            .map_err(OpenError::io("sync the folder", &self.root))
+    }
+
+    fn make(disk: Arc<dyn Disk>, root: &Path) -> Result<DataDir, OpenError> {
         // Looked at before the lock is taken, which would leave a file in a folder that is not ours.
         check_format(&*disk, root)?;
         disk.create_dir_all(root)
@@ -258,7 +313,7 @@ fn check_empty(disk: &dyn Disk, root: &Path) -> Result<(), OpenError> {
         }
     };
     // The last is what every new file system has in its root.
-    let expected = [LOCK_FILE, &format!("{FORMAT_FILE}.tmp"), "lost+found"];
+    let expected = [LOCK_FILE, &format!("{FORMAT_FILE}.tmp"), RESTORE_FILE, "lost+found"];
     match names.into_iter().find(|name| !expected.contains(&name.as_str())) {
         Some(found) => Err(OpenError::NotOurs {
             folder: root.to_owned(),

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fjall::{Database, KeyspaceCreateOptions, PersistMode};
 use tenure_core::ids::{GroupId, Revision};
-use tenure_core::table::{TableRead, Visit};
+use tenure_core::table::{MemTable, Table as _, TableRead, Visit};
+use tenure_storage::backup::{BackupError, BackupHead, BackupReader, BackupWriter, Chunk, GroupHead, Item};
 use tenure_storage::disk::{Disk, OpenMode, RecordingDisk, read_file, write_file};
 use tenure_storage::error::{LogFailed, OpenError};
 use tenure_storage::feed::{FeedError, FeedLimits};
@@ -29,6 +30,9 @@ const FOLDERS: usize = 3_000;
 /// Each opens an engine on a disk, which takes a while, with so many groups that each have a damaged row.
 const ENGINES: usize = 6;
 const GROUPS: u32 = 8;
+const BACKUPS: usize = 20_000;
+/// A backup is read frame by frame, and these are small.
+const BACKUP_GROWTH_MAX: usize = 24 << 20;
 /// The logs are small, whatever a checkpoint whose checksum fits claims that they hold.
 const LOG_GROWTH_MAX: usize = 16 << 20;
 /// An engine sets up its own buffers, whatever is in its rows.
@@ -381,4 +385,87 @@ fn a_group_with_a_damaged_row_opens_or_is_refused_and_harms_no_other() {
     });
     assert!(cases >= ENGINES * GROUPS as usize, "{cases} rows were damaged");
     assert!(read > 10 && refused > 5, "{read} groups were read, {refused} refused");
+}
+
+/// A small backup.
+fn backup() -> Vec<u8> {
+    let head = BackupHead {
+        cluster: 7,
+        begun_unix_secs: 1_767_225_600,
+        groups: 2,
+    };
+    let mut writer = BackupWriter::begin(Vec::new(), &head).unwrap();
+    for group in [1, 0] {
+        let about = GroupHead {
+            group,
+            applied: 5,
+            revision: 6,
+            time_us: 7,
+        };
+        writer.begin_group(&about).unwrap();
+        let mut table = MemTable::new();
+        for row in 0..20u8 {
+            table.put(vec![b'K', row], vec![row; usize::from(row)].into());
+        }
+        writer.rows(&Chunk::read(&table, &[]).0).unwrap();
+        writer.end_group().unwrap();
+    }
+    writer.end().unwrap()
+}
+
+/// Makes the checksums of a backup fit what is there, as far as it consists of frames.
+fn seal_backup(bytes: &mut [u8]) {
+    let Some(magic) = bytes.get(..8) else { return };
+    let (mut at, mut sum) = (8, crc32c::crc32c(magic));
+    while let Some(head) = bytes.get(at..at + 9) {
+        let len = u32::from_le_bytes(head[1..5].try_into().unwrap()) as usize;
+        let Some(payload) = bytes.get(at + 9..(at + 9).saturating_add(len)) else {
+            return;
+        };
+        sum = crc32c::crc32c_append(crc32c::crc32c_append(sum, &head[..5]), payload);
+        bytes[at + 5..at + 9].copy_from_slice(&sum.to_le_bytes());
+        at += 9 + len;
+    }
+}
+
+/// Reads a backup to its end and says how many rows it has.
+fn rows_of_backup(bytes: &[u8]) -> Result<usize, BackupError> {
+    let mut reader = BackupReader::begin(bytes)?;
+    let mut rows = 0;
+    loop {
+        match reader.next_item()? {
+            Item::Rows(chunk) => {
+                assert_eq!(chunk.rows().count() as u64, chunk.counts().rows);
+                rows += chunk.rows().count();
+            }
+            Item::End => return Ok(rows),
+            Item::Group(_) | Item::GroupEnd(_) => {}
+        }
+    }
+}
+
+#[test]
+fn no_damage_to_a_backup_makes_its_reader_panic_or_ask_for_much_memory() {
+    let whole = backup();
+    assert_eq!(rows_of_backup(&whole).unwrap(), 40);
+    let corpus = vec![whole.clone()];
+    let mut seeded = Seeded::new(17);
+    let (found, readable) = assert_modest(BACKUP_GROWTH_MAX, || {
+        let (mut found, mut readable) = (0, 0);
+        for case in 0..BACKUPS {
+            let mut bytes = damaged(&corpus, 1 << 16, &mut seeded);
+            if case % 2 == 0 {
+                // As it is: whatever differs is found.
+                let read = rows_of_backup(&bytes);
+                assert!(read.is_err() || bytes == whole, "damage was not found");
+                found += usize::from(read.is_err());
+            } else {
+                seal_backup(&mut bytes);
+                readable += usize::from(rows_of_backup(&bytes).is_ok());
+            }
+        }
+        (found, readable)
+    });
+    assert!(found > BACKUPS / 3, "{found} were found");
+    assert!(readable > BACKUPS / 50, "{readable} could still be read");
 }

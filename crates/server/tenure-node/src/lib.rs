@@ -7,11 +7,13 @@
 //! - `notify`: from what was applied to those who watch on this node.
 //! - `front`: the protocols: gRPC and HTTP on one address.
 //! - `cluster`: founding, and the blocks of revisions.
+//! - [`restore`]: from the file of a backup to the folder of the first node of a new cluster.
 //! - [`space`]: free room on the disk, and what is refused when there is little.
 //! - `observe`: metrics.
 
 pub mod config;
 pub mod node;
+pub mod restore;
 pub mod space;
 
 mod admission;

@@ -38,6 +38,7 @@ pub use queue::{QueueLimits, namespace_of, request_bytes};
 pub use read::ReadPoint;
 pub use replica::{Replica, ReplicaOptions, ReplicaStatus, Timings};
 pub use runtime::Runtime;
+pub use snapshot_adapter::restored_mark;
 pub use write_behind::PurgeLimits;
 
 #[cfg(test)]

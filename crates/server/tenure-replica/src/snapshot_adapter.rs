@@ -1,15 +1,17 @@
 //! What a snapshot is to the consensus library: the state as it was, or the bytes that came from a peer.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
 use openraft::RaftSnapshotBuilder;
 
-use tenure_storage::state::Image;
+use tenure_core::ids::NodeId;
+use tenure_storage::state::{AppliedMark, Image};
 
 use crate::apply::Applier;
 use crate::lane::Lane;
-use crate::raft_types::{Snapshot, TypeConfig};
+use crate::raft_types::{self, AppliedState, Membership, Snapshot, StoredMembership, TypeConfig};
 use crate::shared::Told;
 
 /// The rows of a snapshot. An image costs nothing until somebody asks for its bytes, so a snapshot that only
@@ -81,5 +83,20 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
                 Err(io::Error::other(lost))
             }
         }
+    }
+}
+
+/// The mark of a state that no log has made: a restored one, of which this node is the only replica. It is what the founding
+/// of a group writes, so the group goes on as if its founding had brought the rows.
+pub fn restored_mark(node: NodeId) -> AppliedMark {
+    let founding = raft_types::log_id(0, 0);
+    let membership = Membership::new_with_defaults(vec![BTreeSet::from([node.0])], [node.0]);
+    let applied = AppliedState {
+        last: Some(founding),
+        membership: StoredMembership::new(Some(founding), membership),
+    };
+    AppliedMark {
+        index: founding.index,
+        bytes: raft_types::encode_applied(&applied),
     }
 }

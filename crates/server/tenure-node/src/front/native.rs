@@ -6,6 +6,7 @@ use tonic::service::Routes;
 
 use crate::service::Service;
 
+mod backup;
 mod catalog;
 mod cluster;
 mod decode;
@@ -38,6 +39,7 @@ pub(crate) fn routes(service: &Service) -> Routes {
                 "tenure.v1.Streams",
                 "tenure.v1.Transactions",
                 "tenure.v1.Cluster",
+                "tenure.v1.Backups",
                 "tenure.v1.Mux",
             ] {
                 health
@@ -62,6 +64,10 @@ pub(crate) fn routes(service: &Service) -> Routes {
         .add_service(v1::streams_server::StreamsServer::new(doors.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
         .add_service(
             v1::transactions_server::TransactionsServer::new(doors.clone())
+                .max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            v1::backups_server::BackupsServer::new(backup::Backups::new(service.clone()))
                 .max_decoding_message_size(MESSAGE_BYTES_MAX),
         )
         .add_service(v1::cluster_server::ClusterServer::new(doors).max_decoding_message_size(MESSAGE_BYTES_MAX))

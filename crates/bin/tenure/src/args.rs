@@ -61,6 +61,26 @@ Exit status:
      error says so: a counter that is none, a session that has ended, a limit
   2, 3, 5, 6 and 1 as everywhere"#;
 
+/// What a backup is.
+#[cfg(feature = "server")]
+const BACKUP_HELP: &str = r"Each group is read as it was at one revision, which holds every write that was acknowledged before; the groups one
+after another. The file is `backup.tenure` in the folder, and has that name only once it is whole, read back and synced.
+It holds everything in clear, secrets of sessions included.";
+
+/// What a restore cannot bring back.
+#[cfg(feature = "server")]
+const RESTORE_HELP: &str = r"The file is read and checked whole before anything is written. What comes of it is another cluster: it has another id
+and one node, which `tenure start --data-dir DIR` runs. What happened after the backup is lost, so:
+
+  tokens, versions and revisions go on above every one that was handed out before
+  sessions are forgotten with their keys and with all remembered requests; a repeat is `session_unknown`
+  a call without a session that the old cluster may have taken is `too_late`
+  streams go on 4294967296 behind their tail, and who reads across the gap is told
+  a watch from a revision before the restore is `compacted`
+
+Revisions begin at the seconds since 2025 on this machine's clock, times 4294967296, which must lie above every
+revision of the backup. See to it that the old cluster runs nowhere any more.";
+
 /// Options that every command takes. A flag goes before the environment, and that before the default.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
@@ -126,6 +146,14 @@ pub(crate) enum Command {
     /// Read the folder of a stopped node, whole and without changing it; exit 1 if anything is damaged
     #[cfg(feature = "server")]
     Inspect(server::Inspect),
+    /// Write everything that a cluster holds into one file, while it serves
+    #[cfg(feature = "server")]
+    #[command(after_help = BACKUP_HELP)]
+    Backup(server::Backup),
+    /// Make the folder of the first node of a new cluster from a backup; no node runs meanwhile
+    #[cfg(feature = "server")]
+    #[command(after_help = RESTORE_HELP)]
+    Restore(server::Restore),
     /// Caches, their keys, and watching them
     #[command(subcommand)]
     Cache(cache::CacheCommand),

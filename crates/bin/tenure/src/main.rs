@@ -4,6 +4,8 @@
 //! its call: see [`exit`].
 
 mod args;
+#[cfg(feature = "server")]
+mod backup;
 mod bench;
 mod cache;
 mod cluster;
@@ -18,6 +20,8 @@ mod input;
 mod inspect;
 mod logs;
 mod output;
+#[cfg(feature = "server")]
+mod restore;
 #[cfg(feature = "server")]
 mod scratch;
 mod session;
@@ -69,6 +73,12 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::DemoPart(part) => demo::part(part),
         #[cfg(feature = "server")]
         Command::Inspect(arguments) => inspect::run(&arguments, &mut output),
+        #[cfg(feature = "server")]
+        Command::Backup(arguments) => connect::run(&global, async |client| {
+            backup::run(&arguments, &global, &client, &mut output).await
+        }),
+        #[cfg(feature = "server")]
+        Command::Restore(arguments) => restore::run(&arguments, &mut output),
         Command::KeptPart { keeper, command } => session::become_kept(keeper, &command),
         Command::Bench(arguments) => bench::run(&global, &arguments, &mut output),
         Command::Completions { shell } => {

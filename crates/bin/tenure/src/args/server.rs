@@ -49,6 +49,31 @@ pub(crate) struct Inspect {
     pub(crate) folder: PathBuf,
 }
 
+/// The arguments of `tenure backup`.
+#[derive(Args, Debug)]
+pub(crate) struct Backup {
+    /// The folder for the backup, which is made if there is none
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Take the place of the backup that is in the folder
+    #[arg(long)]
+    pub(crate) replace: bool,
+}
+
+/// The arguments of `tenure restore`.
+#[derive(Args, Debug)]
+pub(crate) struct Restore {
+    /// The folder that `tenure backup` was given, or the file in it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: PathBuf,
+    /// The data folder of the new cluster's first node: empty, or none yet
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Where revisions begin, in place of what this machine's clock says
+    #[arg(long, value_name = "N")]
+    pub(crate) revision_floor: Option<u64>,
+}
+
 /// What `tenure demo` starts as processes of their own.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DemoPart {

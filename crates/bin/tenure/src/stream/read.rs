@@ -1,9 +1,12 @@
 //! `stream read`: a record a line, to the end of the stream or as records come.
 
+use std::io::{self, Write as _};
+
 use bytes::Bytes;
 use serde::Serialize;
 
-use tenure_client::{Client, ReadFrom, Record, Stream};
+use tenure_api::v1::WireError;
+use tenure_client::{Client, ReadFrom, Record, RecordPage, Stream};
 
 use crate::args::stream::{From, Read};
 use crate::exit::Failure;
@@ -93,7 +96,7 @@ async fn read_to_the_end(
     mut lines: Lines,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let mut page = stream.read().from(from).limit(page_limit(lines.left)).await?;
+    let mut page = page_from(stream, from, None, lines.left).await?;
     let (end, incarnation) = (page.tail, page.incarnation);
     loop {
         let next = page.next;
@@ -102,9 +105,51 @@ async fn read_to_the_end(
         if !lines.write(page.records, output)? || next >= end || was_empty {
             return Ok(());
         }
-        let read = stream.read().from_offset(next).incarnation(incarnation);
-        page = read.limit(page_limit(lines.left)).await?;
+        page = page_from(stream, ReadFrom::Offset(next), Some(incarnation), lines.left).await?;
     }
+}
+
+/// A page from there on, or from behind the gap in which that lies.
+async fn page_from(
+    stream: &Stream,
+    from: ReadFrom,
+    incarnation: Option<u64>,
+    left: u64,
+) -> Result<RecordPage, Failure> {
+    let read = |from| {
+        let read = stream.read().from(from).limit(page_limit(left));
+        match incarnation {
+            Some(life) => read.incarnation(life),
+            None => read,
+        }
+    };
+    let error = match read(from).await {
+        Ok(page) => return Ok(page),
+        Err(error) => error,
+    };
+    let resume_from = error.server().and_then(WireError::resume_from);
+    match (from, resume_from) {
+        (ReadFrom::Offset(next), Some(behind)) if is_gap(stream, incarnation, next, behind).await? => {
+            Ok(read(ReadFrom::Offset(behind)).await?)
+        }
+        _ => Err(error.into()),
+    }
+}
+
+/// Whether what is missing between these offsets is a gap that a restore has left, which is said, and not records that were
+/// to be read and have gone.
+async fn is_gap(stream: &Stream, incarnation: Option<u64>, next: u64, behind: u64) -> Result<bool, Failure> {
+    let state = stream.info().await?;
+    if state.first > next || incarnation.is_some_and(|life| life != state.info.incarnation) {
+        return Ok(false);
+    }
+    let last = behind.saturating_sub(1);
+    // The records go on where nobody reads this.
+    let _ = writeln!(
+        io::stderr(),
+        "a gap: offsets {next} to {last} were left out when the cluster was restored from a backup"
+    );
+    Ok(true)
 }
 
 /// Asking for no record would be asking for a whole page. One record shows that the stream exists.
@@ -118,7 +163,19 @@ async fn follow(stream: &Stream, from: ReadFrom, mut lines: Lines, output: &mut 
         let Some(records) = following.next_batch().await else {
             return Ok(());
         };
-        lines.write(records.map_err(|end| end.into_error())?, output)?;
+        match records {
+            Ok(records) => {
+                lines.write(records, output)?;
+            }
+            Err(end) => {
+                let (incarnation, next) = (following.incarnation(), following.next_offset());
+                let behind = match end.resume_from() {
+                    Some(behind) if is_gap(stream, Some(incarnation), next, behind).await? => behind,
+                    _ => return Err(end.into_error().into()),
+                };
+                following = stream.follow().from_offset(behind).incarnation(incarnation).await?;
+            }
+        }
     }
     Ok(())
 }

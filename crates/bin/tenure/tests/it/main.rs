@@ -9,6 +9,7 @@
 
 mod binary;
 mod felix;
+mod process_backup;
 mod process_bench;
 mod process_commands;
 mod process_demo;

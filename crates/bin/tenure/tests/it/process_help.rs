@@ -9,6 +9,8 @@ const COMMANDS: &[&str] = &[
     "start",
     "demo",
     "inspect",
+    "backup",
+    "restore",
     "cache",
     "cache create",
     "cache ls",

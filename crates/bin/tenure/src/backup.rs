@@ -205,7 +205,9 @@ async fn write_group(
                     return Err(unusable("it sent another number of rows than it says"));
                 }
                 let (rows, bytes, revision) = (end.rows, end.bytes, about.revision);
-                say(&format!("group {group}: {rows} rows, {bytes} bytes, at revision {revision}"));
+                say(&format!(
+                    "group {group}: {rows} rows, {bytes} bytes, at revision {revision}"
+                ));
                 return Ok(end);
             }
             Part::Head(_) => return Err(unusable("it began again")),

@@ -104,7 +104,10 @@ fn not_restored(error: RestoreError) -> Failure {
         RestoreError::Rows {
             error: RowsError::FloorTooLow { .. },
             ..
-        } => Failure::settings(what, "set this machine's clock, or name a higher one with --revision-floor"),
+        } => Failure::settings(
+            what,
+            "set this machine's clock, or name a higher one with --revision-floor",
+        ),
         RestoreError::Rows {
             error: RowsError::FloorTooHigh { .. },
             ..
@@ -217,7 +220,10 @@ fn length(length: Duration) -> String {
         (secs % 60, "s"),
     ];
     let from = units.iter().position(|(count, _)| *count > 0).unwrap_or(3);
-    let shown = units[from..].iter().take(2).map(|(count, unit)| format!("{count} {unit}"));
+    let shown = units[from..]
+        .iter()
+        .take(2)
+        .map(|(count, unit)| format!("{count} {unit}"));
     shown.collect::<Vec<_>>().join(" ")
 }
 

@@ -160,12 +160,7 @@ impl GroupRestore {
     ///
     /// # Errors
     /// [`RestoreError`]; nothing more is to be taken in then.
-    pub fn take(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        sink: &mut dyn FnMut(Vec<u8>, Bytes),
-    ) -> Result<(), RestoreError> {
+    pub fn take(&mut self, key: &[u8], value: &[u8], sink: &mut dyn FnMut(Vec<u8>, Bytes)) -> Result<(), RestoreError> {
         if self.last.as_deref().is_some_and(|last| last >= key) {
             return Err(RestoreError::OutOfOrder);
         }
@@ -332,15 +327,11 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn damaged(&self) -> RestoreError {
-        RestoreError::Damaged {
-            key: self.key.to_vec(),
-        }
+        RestoreError::Damaged { key: self.key.to_vec() }
     }
 
     fn too_high(&self) -> RestoreError {
-        RestoreError::TooHigh {
-            key: self.key.to_vec(),
-        }
+        RestoreError::TooHigh { key: self.key.to_vec() }
     }
 
     fn read<T: DeserializeOwned>(&self) -> Result<T, RestoreError> {

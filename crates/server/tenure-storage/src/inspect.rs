@@ -179,8 +179,9 @@ impl Part {
 /// # Errors
 /// [`InspectError`]: nothing was read. Damage is no error but part of the answer.
 pub fn inspect(folder: &Path, scratch: &Path) -> Result<Inspection, InspectError> {
-    let is_ours = |name: &str| folder.join(name).try_exists().unwrap_or(true);
-    if !folder.is_dir() || !is_ours("FORMAT") {
+    let has = |name: &str| folder.join(name).try_exists().unwrap_or(true);
+    // The second is there before the first while a backup is restored.
+    if !folder.is_dir() || !(has("FORMAT") || has("RESTORE")) {
         return Err(InspectError::Absent {
             folder: folder.to_owned(),
         });

@@ -60,10 +60,7 @@ impl DataDir {
     /// As for [`DataDir::open`].
     pub fn open_on(disk: Arc<dyn Disk>, root: &Path) -> Result<DataDir, OpenError> {
         let restoring = root.join(RESTORE_FILE);
-        if disk
-            .exists(&restoring)
-            .map_err(OpenError::io("look for", &restoring))?
-        {
+        if disk.exists(&restoring).map_err(OpenError::io("look for", &restoring))? {
             return Err(OpenError::RestoreCutShort {
                 folder: root.to_owned(),
             });

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
@@ -11,7 +11,9 @@ use serde_json::Value;
 use tenure_api::v1::keys_client::KeysClient;
 use tenure_api::v1::request_id::Kind;
 use tenure_api::v1::sessions_client::SessionsClient;
-use tenure_api::v1::{OneShot, OpenSessionRequest, PutReply, PutRequest, RequestId, SessionRef, SessionRequest, WireError};
+use tenure_api::v1::{
+    OneShot, OpenSessionRequest, PutReply, PutRequest, RequestId, SessionRef, SessionRequest, WireError,
+};
 use tenure_client::{Client, ErrorCode, Operation};
 use tonic::transport::{Channel, Endpoint};
 
@@ -68,7 +70,12 @@ fn backup(server: &Server, folder: &Path, more: &[&str]) -> Ran {
 
 fn restore_command(from: &Path, data: &Path, more: &[&str]) -> std::process::Command {
     let mut command = binary::command();
-    command.arg("restore").arg("--from").arg(from).arg("--data-dir").arg(data);
+    command
+        .arg("restore")
+        .arg("--from")
+        .arg(from)
+        .arg("--data-dir")
+        .arg(data);
     command.args(more);
     command
 }
@@ -176,8 +183,14 @@ fn what_was_backed_up_is_there_again() {
     let left = brief["ttl_ms"].as_u64().unwrap();
     assert!((3_000_000..=3_600_000).contains(&left), "{brief}");
     assert_eq!(server.done(["counter", "get", "c", "n"]), "41");
-    assert_eq!(server.done(["--namespace", "other", "cache", "get", "c2", "k"]), "there");
-    assert_ne!(server.done(["cluster", "status"]).lines().next(), cluster.lines().next());
+    assert_eq!(
+        server.done(["--namespace", "other", "cache", "get", "c2", "k"]),
+        "there"
+    );
+    assert_ne!(
+        server.done(["cluster", "status"]).lines().next(),
+        cluster.lines().next()
+    );
     // The token of a stream stays, and it goes on after another restart.
     let ran = server.run(["stream", "publish", "s", "x", "--fence-token", "6"]);
     assert_eq!(ran.status, 4, "{ran:?}");
@@ -192,7 +205,9 @@ fn a_cluster_of_many_groups_is_restored_for_start() {
     let folders = Folders::new();
     let start = |data: &Path| {
         let mut command = binary::command();
-        command.args(["start", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+        command
+            .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(data);
         Server::ready(&mut command)
     };
     let server = start(&folders.old);
@@ -241,7 +256,11 @@ fn a_backup_under_load_has_all_of_a_transaction_or_nothing() {
                 while !ends.load(Ordering::Relaxed) {
                     begun.fetch_add(1, Ordering::SeqCst);
                     let both = client.txn().then(Operation::add("c", "left", 1));
-                    both.then(Operation::add("c", "right", 1)).await.unwrap().done().unwrap();
+                    both.then(Operation::add("c", "right", 1))
+                        .await
+                        .unwrap()
+                        .done()
+                        .unwrap();
                     written.fetch_add(1, Ordering::SeqCst);
                 }
             }));
@@ -252,7 +271,9 @@ fn a_backup_under_load_has_all_of_a_transaction_or_nothing() {
         let before = written.load(Ordering::SeqCst);
         let mut command = server.command(["backup"]);
         command.arg(&folders.backup);
-        let ran = tokio::task::spawn_blocking(move || binary::run(&mut command, b"")).await.unwrap();
+        let ran = tokio::task::spawn_blocking(move || binary::run(&mut command, b""))
+            .await
+            .unwrap();
         ends.store(true, Ordering::Relaxed);
         for writer in writers {
             writer.await.unwrap();
@@ -266,7 +287,10 @@ fn a_backup_under_load_has_all_of_a_transaction_or_nothing() {
     let count = |key: &str| server.done(["counter", "get", "c", key]).parse::<i64>().unwrap();
     let (left, right) = (count("left"), count("right"));
     assert_eq!(left, right, "a transaction is whole");
-    assert!(left >= before, "{left}: {before} were acknowledged before the backup began");
+    assert!(
+        left >= before,
+        "{left}: {before} were acknowledged before the backup began"
+    );
     assert!(left <= begun.load(Ordering::SeqCst));
 }
 
@@ -319,7 +343,10 @@ fn requests_and_sessions_from_before_are_unknown_and_tokens_rise() {
     assert!(token > highest && token >= number(&report["revision_floor"]), "{token}");
     let ran = server.run(["cache", "watch", "c", "--count", "1", "--from", &before.to_string()]);
     assert_eq!(ran.status, 4, "{ran:?}");
-    assert!(ran.stderr.contains("compacted") || ran.stderr.contains("not kept"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("compacted") || ran.stderr.contains("not kept"),
+        "{ran:?}"
+    );
     let from = report["revision_floor"].as_str().unwrap();
     let ran = server.run(["cache", "watch", "c", "--count", "1", "--from", from]);
     assert_eq!((ran.status, ran.text()), (0, "claim\ttheirs\n"), "{ran:?}");
@@ -340,7 +367,10 @@ fn a_stream_goes_on_behind_a_gap_that_readers_are_told() {
     let ran = server.run(["stream", "read", "s"]);
     assert_eq!((ran.status, ran.text()), (0, "a\nb\nc\n"), "{ran:?}");
     assert!(ran.stderr.starts_with(&told), "{ran:?}");
-    assert_eq!(server.done(["stream", "publish", "s", "d"]), format!("offset {}", GAP + 3));
+    assert_eq!(
+        server.done(["stream", "publish", "s", "d"]),
+        format!("offset {}", GAP + 3)
+    );
     let ran = server.run(["stream", "read", "s", "--with-offsets"]);
     let records = format!("0\ta\n1\tb\n2\tc\n{}\td\n", GAP + 3);
     assert_eq!((ran.status, ran.text()), (0, records.as_str()), "{ran:?}");

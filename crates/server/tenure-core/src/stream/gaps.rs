@@ -41,7 +41,8 @@ impl Gaps {
 
     /// The gap in which an offset lies.
     pub(crate) fn around(&self, incarnation: Incarnation, offset: u64) -> Option<Range<u64>> {
-        self.at_or_behind(incarnation, offset).filter(|gap| gap.contains(&offset))
+        self.at_or_behind(incarnation, offset)
+            .filter(|gap| gap.contains(&offset))
     }
 
     /// Forgets a gap before which no record is left.

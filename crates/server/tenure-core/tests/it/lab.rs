@@ -140,7 +140,11 @@ pub(crate) fn import(bytes: &[u8]) -> MemTable {
 }
 
 /// What a restore makes of a table.
-pub(crate) fn restored(kind: GroupKind, table: &MemTable, new: NewCluster) -> Result<(MemTable, Outcome), RestoreError> {
+pub(crate) fn restored(
+    kind: GroupKind,
+    table: &MemTable,
+    new: NewCluster,
+) -> Result<(MemTable, Outcome), RestoreError> {
     let mut restore = GroupRestore::new(kind, new)?;
     let (mut made, mut last) = (MemTable::new(), Vec::new());
     let mut sink = |key: Vec<u8>, value| {

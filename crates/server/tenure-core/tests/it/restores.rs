@@ -69,7 +69,10 @@ fn the_floor_lies_above_every_one_that_is_known() {
     // One block was reserved, so the floor that is known is the beginning of the second.
     let known = 1 + BLOCK_REVISIONS;
     let too_low = |floor| Some(RestoreError::FloorTooLow { floor, known });
-    assert_eq!(restored(GroupKind::System, &system().table, new(known)).err(), too_low(known));
+    assert_eq!(
+        restored(GroupKind::System, &system().table, new(known)).err(),
+        too_low(known)
+    );
     assert!(restored(GroupKind::System, &system().table, new(known + 1)).is_ok());
     let (floor, known) = (BLOCK_REVISIONS, BLOCK_REVISIONS);
     let too_low = Some(RestoreError::FloorTooLow { floor, known });
@@ -101,7 +104,10 @@ fn a_group_can_be_restored_again_and_again_until_a_number_is_too_high() {
     lab.run(0, vec![anonymous(put("k1", "w"))]);
     assert_eq!(lab.machine.revision().0, floor);
 
-    table.put(b"T".to_vec(), vec![1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1].into());
+    table.put(
+        b"T".to_vec(),
+        vec![1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1].into(),
+    );
     let too_high = RestoreError::TooHigh { key: b"T".to_vec() };
     assert_eq!(restored(GroupKind::Home, &table, new(floor + 1)).err(), Some(too_high));
 }
@@ -113,9 +119,8 @@ fn rows_of_another_kind_or_order_are_refused() {
     table.put(b"Z".to_vec(), vec![1].into());
     let unknown = RestoreError::UnknownKind { key: b"Z".to_vec() };
     assert_eq!(restored(GroupKind::Home, &table, new(floor)).err(), Some(unknown));
-    let damaged = |kind, table: &MemTable| {
-        matches!(restored(kind, table, new(floor)), Err(RestoreError::Damaged { .. }))
-    };
+    let damaged =
+        |kind, table: &MemTable| matches!(restored(kind, table, new(floor)), Err(RestoreError::Damaged { .. }));
     assert!(damaged(GroupKind::System, &home().table), "rows of a home group");
     assert!(damaged(GroupKind::Home, &system().table), "rows of the system group");
     let founded = restored(GroupKind::System, &MemTable::new(), new(floor));
@@ -145,7 +150,12 @@ fn no_damage_to_a_row_makes_a_restore_panic_or_ask_for_much_memory() {
             match seeded.below(3) {
                 0 => key = damaged(&keys, LENGTH_MAX, &mut seeded),
                 1 => value = damaged(&values, LENGTH_MAX, &mut seeded),
-                _ => (key[0], value) = (b"TRCAIWJKHEGUSQXcnfs"[seeded.below(19)], damaged(&values, LENGTH_MAX, &mut seeded)),
+                _ => {
+                    (key[0], value) = (
+                        b"TRCAIWJKHEGUSQXcnfs"[seeded.below(19)],
+                        damaged(&values, LENGTH_MAX, &mut seeded),
+                    )
+                }
             }
             let mut restore = GroupRestore::new(*kind, new(1 << 40)).unwrap();
             taken += usize::from(restore.take(&key, &value, &mut |_, _| {}).is_ok());

@@ -231,3 +231,25 @@ fn an_identity_is_lost_only_where_a_node_has_been() {
     disk.open(&dir.state_dir().join("version"), OpenMode::Create).unwrap();
     assert!(dir.has_lost_identity().unwrap(), "there is a state");
 }
+
+#[test]
+fn a_folder_in_which_a_restore_was_cut_short_is_refused_until_it_is_ended() {
+    let disk: Arc<dyn Disk> = Arc::new(RecordingDisk::new());
+    let root = Path::new("/data");
+    let dir = DataDir::begin_restore(disk.clone(), root).expect("there is no folder yet");
+    dir.write_identity(&IDENTITY).unwrap();
+    for again in [
+        DataDir::open_on(disk.clone(), root),
+        DataDir::begin_restore(disk.clone(), root),
+    ] {
+        let error = again.expect_err("it is not whole");
+        assert!(matches!(error, OpenError::RestoreCutShort { .. }), "{error}");
+    }
+    dir.end_restore().unwrap();
+    drop(dir);
+    let dir = DataDir::open_on(disk.clone(), root).expect("it is whole");
+    assert_eq!(dir.read_identity().unwrap(), Some(IDENTITY));
+    drop(dir);
+    let error = DataDir::begin_restore(disk, root).expect_err("it is in use");
+    assert!(matches!(error, OpenError::NotEmpty { .. }), "{error}");
+}

@@ -102,6 +102,20 @@ fn every_kind_of_row_is_on_the_page_of_the_keyspace() {
 }
 
 #[test]
+fn every_kind_of_row_has_a_rule_in_a_restore() {
+    for (name, lab) in groups() {
+        let new = NewCluster {
+            cluster: 9,
+            folder: 9,
+            floor: 1 << 50,
+        };
+        let (table, outcome) = restored(lab.kind, &lab.table, new).expect(name);
+        Lab::over(lab.kind, table).check_memory();
+        assert!(outcome.rows > 0, "{name}");
+    }
+}
+
+#[test]
 fn rows_of_a_home_group_hold_what_their_page_says() {
     let table = home_group().table;
     let session = SessionId(4);

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -54,12 +55,15 @@ pub(crate) async fn run(
     };
     let file = target.create()?;
     let written = write(global, &head, &file).await;
-    let done = written.and_then(|done| target.finish(&file, done));
-    match done {
-        Ok(mut done) => {
-            done.cluster = format!("{:032x}", head.cluster);
-            output.answer(&done)
-        }
+    let finished = written.and_then(|written| target.finish(&file).map(|()| written));
+    match finished {
+        Ok(written) => output.answer(&Done {
+            file: target.finished.display().to_string(),
+            cluster: format!("{:032x}", head.cluster),
+            groups: head.groups,
+            rows: Decimal(written.rows),
+            bytes: Decimal(written.bytes),
+        }),
         Err(failure) => {
             // It is of no use. Under that name it is nobody's backup, should it stay.
             let _ = fs::remove_file(&target.unfinished);
@@ -125,11 +129,12 @@ impl Target {
         })
     }
 
-    /// The file under the name that it has until it is whole. One that a backup before has left is written over.
+    /// The file under the name that it has until it is whole. One that a backup before has left is written over. Only its
+    /// owner reads it: it holds secrets of sessions.
     fn create(&self) -> Result<File, Failure> {
         let failed = |error: &io::Error| not_written(&self.unfinished, error);
         let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
+        let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(&self.unfinished).map_err(|error| failed(&error))?;
         if file.try_lock().is_err() {
             let what = format!("another backup is being written into {}", self.folder.display());
@@ -140,7 +145,7 @@ impl Target {
     }
 
     /// Reads back what was written, and gives it its name.
-    fn finish(&self, mut file: &File, mut done: Done) -> Result<Done, Failure> {
+    fn finish(&self, mut file: &File) -> Result<(), Failure> {
         let failed = |error: &io::Error| not_written(&self.unfinished, error);
         file.sync_all().map_err(|error| failed(&error))?;
         file.rewind().map_err(|error| failed(&error))?;
@@ -148,30 +153,23 @@ impl Target {
         while reader.next_item().map_err(|error| not_as_written(&error))? != Item::End {}
         fs::rename(&self.unfinished, &self.finished).map_err(|error| failed(&error))?;
         let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        folder.map_err(|error| not_written(&self.folder, &error))?;
-        done.file = self.finished.display().to_string();
-        Ok(done)
+        folder.map_err(|error| not_written(&self.folder, &error))
     }
 }
 
-async fn write(global: &Global, head: &BackupHead, file: &File) -> Result<Done, Failure> {
+/// Writes every group. Returns how much it was in all.
+async fn write(global: &Global, head: &BackupHead, file: &File) -> Result<GroupEnd, Failure> {
     let failed = |error: io::Error| not_written(Path::new(UNFINISHED), &error);
     let file = BufWriter::with_capacity(BUFFER_BYTES, file);
     let mut writer = BackupWriter::begin(file, head).map_err(failed)?;
-    let (mut rows, mut bytes) = (0, 0);
+    let mut written = GroupEnd::default();
     for group in (1..head.groups).chain([0]) {
         let end = write_group(global, head, group, &mut writer).await?;
-        rows += end.rows;
-        bytes += end.bytes;
+        written.rows += end.rows;
+        written.bytes += end.bytes;
     }
     writer.end().and_then(|mut file| file.flush()).map_err(failed)?;
-    Ok(Done {
-        file: String::new(),
-        cluster: String::new(),
-        groups: head.groups,
-        rows: Decimal(rows),
-        bytes: Decimal(bytes),
-    })
+    Ok(written)
 }
 
 async fn write_group(

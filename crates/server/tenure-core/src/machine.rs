@@ -265,7 +265,11 @@ impl Machine {
         let memory = Memory {
             time: keyspace::read(image, keyspace::TIME).unwrap_or_default(),
             revisions: keyspace::read(image, keyspace::REVISIONS).unwrap_or_default(),
-            gaps: Gaps::load(image),
+            gaps: match query {
+                Query::Records { .. } => Gaps::load(image),
+                // Nothing else looks at them, and they are a scan of their own.
+                _ => Gaps::default(),
+            },
             ..Memory::default()
         };
         (read::query(image, &memory, query), Revision(memory.revisions.last()))

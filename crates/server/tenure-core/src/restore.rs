@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::command::NodeRecord;
-use crate::ids::{GroupId, NodeId, ObjectName};
+use crate::ids::{GroupId, Incarnation, NodeId, ObjectName};
 use crate::keyspace::{self, ClusterRow, HeadRow, KEY_AT, KeyRow, MessageIdRow, RecordRow};
 use crate::limits::{RESTORE_FLOOR_MAX, RESTORE_STREAM_GAP, RESTORE_TIME_STEP};
 use crate::machine::GroupKind;
@@ -308,7 +308,7 @@ impl GroupRestore {
         if head.swept == begin {
             head.swept = end;
         } else {
-            let incarnation = crate::ids::Incarnation(keyspace::number_in(row.key));
+            let incarnation = Incarnation(keyspace::number_in(row.key));
             self.added
                 .insert(keyspace::gap(incarnation, begin), keyspace::encode(&end));
         }

@@ -131,14 +131,12 @@ pub(crate) fn perform(run: &mut Run<'_>, judged: Judged<'_>, revision: &mut Step
 pub(crate) fn trim(run: &mut Run<'_>, name: &ObjectName, before: u64) -> Result<Done, Failure> {
     let mut stream = Stream::named(run, name)?;
     let first = before.clamp(stream.head.first, stream.head.tail);
-    let changes = first > stream.head.first;
-    if changes {
+    if first > stream.head.first {
         run.consume_revision();
         stream.move_first(run, first);
-    }
-    let first = stream.head.first;
-    if changes {
+        let first = stream.head.first;
         stream.save(run);
+        return Ok(Done::StreamTrimmed { first });
     }
     Ok(Done::StreamTrimmed { first })
 }

@@ -194,23 +194,17 @@ impl<'a> Source<'a> {
         let behind = Revision(new.floor - 1);
         self.each(&mut |reader, head| {
             let state = engine.group(GroupId(head.group))?;
-            let mut outcome = None;
+            let mut rows = Ok(Outcome::default());
             let fill = |table: &mut dyn Table| {
-                let rows = self.rows(reader, head, new, &mut |key, value| table.put(key, value));
-                let filled = rows.is_ok();
-                outcome = Some(rows);
-                // The reason is in what was kept.
-                filled.then_some(()).ok_or(ImportError::Damaged("the backup"))
+                rows = self.rows(reader, head, new, &mut |key, value| table.put(key, value));
+                rows.is_ok().then_some(()).ok_or(ImportError::Damaged("the backup"))
             };
             let installed = state.install(fill, restored_mark(RESTORED_NODE), behind);
-            if let Some(rows) = outcome {
-                let outcome = rows?;
-                installed?;
-                progress(Progress::Written(*head));
-                return Ok(outcome);
-            }
+            // What was wrong with the rows says more than that they could not be installed.
+            let outcome = rows?;
             installed?;
-            Ok(Outcome::default())
+            progress(Progress::Written(*head));
+            Ok(outcome)
         })
     }
 

@@ -1,6 +1,7 @@
 //! `tenure backup` and `tenure restore`: what is brought back, what is left behind, and what is refused.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -162,6 +163,8 @@ fn what_was_backed_up_is_there_again() {
     assert!(ran.text().starts_with("backup "), "{ran:?}");
     assert!(ran.stderr.contains("group 0: "), "{ran:?}");
     assert!(!folders.unfinished().exists());
+    let mode = fs::metadata(folders.file()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it holds secrets of sessions");
 
     // What is written now is not in it.
     server.done(["cache", "put", "c", "late", "value"]);

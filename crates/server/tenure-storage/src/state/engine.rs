@@ -33,8 +33,9 @@ const WRITES_OF_MEMORY: u64 = 2;
 /// A table of this many bytes is followed by another. Four make the first level, so what one merge rewrites, and has
 /// to have room for beside what it reads, stays small however large the state is.
 const TABLE_BYTES: u64 = 16 << 20;
-/// The newest tables are merged with the whole first level, which may have outgrown its four tables twice.
-const TABLES_OF_FIRST_LEVEL_MAX: u64 = 8;
+/// With how many older tables a merge works: the newest ones with the first level, which has four and now and then twice as
+/// many, or one of a level with those of the next that it overlaps, which is ten times as large.
+const OLDER_TABLES_OF_A_MERGE: u64 = 13;
 /// Merges whose old files may still be there at once: one is being made, and what the one before has replaced goes
 /// with the next table.
 const MERGES_AT_ONCE: usize = 2;
@@ -629,9 +630,9 @@ fn delete_orphans(folder: &Path, database: &Database, pointers: &Keyspace) -> Re
     Ok(held.into_iter().map(Holds::number).max().unwrap_or(0))
 }
 
-/// Bytes that the largest merge of a keyspace writes before it gives any back.
+/// Bytes, about, that the largest merge of a keyspace writes before it gives any back.
 fn room_of_merge(keyspace: &Keyspace) -> u64 {
-    let tables = keyspace.l0_table_count() as u64 + TABLES_OF_FIRST_LEVEL_MAX;
+    let tables = keyspace.l0_table_count() as u64 + OLDER_TABLES_OF_A_MERGE;
     keyspace.disk_space().min(tables.saturating_mul(TABLE_BYTES))
 }
 

@@ -46,8 +46,8 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
     panic!("{what}");
 }
 
-/// An engine in which one group has put and deleted much, and another one has put little at the beginning.
-fn engine_after_deletes() -> (TempDir, DiskEngine, GroupState, MadeLog) {
+/// An engine in which one group has put much, and another one has put little at the beginning.
+fn engine_with_values() -> (TempDir, DiskEngine, GroupState, MadeLog) {
     let folder = TempDir::new().unwrap();
     let limits = FeedLimits {
         bytes_max: 2 << 20,
@@ -78,12 +78,22 @@ fn engine_after_deletes() -> (TempDir, DiskEngine, GroupState, MadeLog) {
         log.catch_up(&state);
         state.write_behind(u64::MAX).unwrap();
     }
+    (folder, engine, state, log)
+}
+
+/// The same when all of it was deleted again.
+fn engine_after_deletes() -> (TempDir, DiskEngine, GroupState, MadeLog) {
+    let (folder, engine, state, mut log) = engine_with_values();
+    delete_all(&state, &mut log);
+    (folder, engine, state, log)
+}
+
+fn delete_all(state: &GroupState, log: &mut MadeLog) {
     for key in 0..VALUES {
         log.push([(key, None)]);
     }
-    log.catch_up(&state);
+    log.catch_up(state);
     state.write_behind(u64::MAX).unwrap();
-    (folder, engine, state, log)
 }
 
 #[test]
@@ -121,4 +131,17 @@ fn without_room_for_it_nothing_is_written_anew() {
     }
     assert!(used(&tables) > 24 << 20, "{}", used(&tables));
     assert_eq!(crate::state_harness::rows_of(&state), log.table_at(log.last_index()));
+}
+
+#[test]
+fn room_for_a_merge_of_what_is_in_tables_is_owed() {
+    let (_folder, engine, state, mut log) = engine_with_values();
+    // Nothing is left in memory that has to be written.
+    engine.give_back(&|| Some(1 << 40)).unwrap();
+    assert_eq!(state.pending().bytes, 0);
+    let tables = u64::from(VALUES) * VALUE_BYTES as u64;
+    assert!(engine.owed() >= tables, "{} for {tables}", engine.owed());
+    delete_all(&state, &mut log);
+    engine.give_back(&|| Some(1 << 40)).unwrap();
+    eventually("what was deleted needs no room any more", || engine.owed() < tables / 2);
 }

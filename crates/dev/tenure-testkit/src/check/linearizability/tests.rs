@@ -148,22 +148,21 @@ fn altered(calls: &mut [Call], dice: &mut Dice) -> &'static str {
             "what was denied is read"
         }
         3 => {
-            let place = places(calls, dice, is_acknowledged_write).unwrap();
-            let Told::Written { version, .. } = &mut calls[place].told else {
+            let told = |value: &str| {
+                calls.iter().any(|call| match &call.operation {
+                    Operation::Put { value: written, .. } => written == value && is_acknowledged_write(call),
+                    _ => false,
+                })
+            };
+            let of_told = |call: &Call| match &call.told {
+                Told::Read { found: Some(read) } => told(&read.value),
+                _ => false,
+            };
+            let place = places(calls, dice, of_told).unwrap();
+            let Told::Read { found: Some(read) } = &mut calls[place].told else {
                 unreachable!()
             };
-            *version += 100_000;
-            // It was seen with its true version, or it is seen so now.
-            let Operation::Put { key, value, .. } = calls[place].operation.clone() else {
-                unreachable!()
-            };
-            let found = Some(ReadValue {
-                value,
-                version: 1,
-                created: 1,
-            });
-            calls.last_mut().unwrap().operation = Operation::Get { key };
-            calls.last_mut().unwrap().told = Told::Read { found };
+            read.version += 100_000;
             "a write has two versions"
         }
         _ => {

@@ -16,6 +16,7 @@ pub mod keyspace;
 pub mod kv;
 pub mod limits;
 pub mod machine;
+pub mod placement;
 pub mod query;
 pub mod refusal;
 pub mod response;

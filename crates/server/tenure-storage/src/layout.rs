@@ -1,8 +1,13 @@
 //! The data folder: who may use it, which format it has, whose it is, and where things lie in it.
 //!
 //! `LOCK` is locked by the process that uses the folder. `FORMAT` names the version of everything in it. `IDENTITY`
-//! says which node of which cluster it belongs to. `log/` and `state/` are the log's and the state's. `RESTORE` lies there
-//! while a backup is restored into it, so that half of one is never taken for the whole.
+//! says which node of which cluster it belongs to; `JOINING`, in the folder of a node that was let into a cluster, what it
+//! was told then. `log/` and `state/` are the log's and the state's. `RESTORE` lies there while a backup is restored into it,
+//! so that half of one is never taken for the whole.
+
+mod joining;
+
+pub use joining::{JoinedNode, Joining};
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +23,7 @@ pub const FORMAT_VERSION: u32 = 1;
 const LOCK_FILE: &str = "LOCK";
 const FORMAT_FILE: &str = "FORMAT";
 const IDENTITY_FILE: &str = "IDENTITY";
+const JOINING_FILE: &str = "JOINING";
 const RESTORE_FILE: &str = "RESTORE";
 const LOG_FOLDER: &str = "log";
 const STATE_FOLDER: &str = "state";
@@ -25,6 +31,8 @@ const FORMAT_PREFIX: &str = "tenure data folder, format ";
 const IDENTITY_FIRST_LINE: &str = "tenure identity 1";
 /// Both files are a few lines; anything longer is not ours.
 const SMALL_FILE_LENGTH_MAX: u64 = 4096;
+/// It has a line for each node.
+const JOINING_LENGTH_MAX: u64 = 1 << 20;
 
 /// The data folder of one node, locked against other processes until it is dropped.
 pub struct DataDir {
@@ -176,12 +184,38 @@ impl DataDir {
     /// # Errors
     /// `IdentityDamaged` if the file is not what was written, `Io` if it cannot be read.
     pub fn read_identity(&self) -> Result<Option<Identity>, OpenError> {
-        let path = self.root.join(IDENTITY_FILE);
+        self.read_small(IDENTITY_FILE, SMALL_FILE_LENGTH_MAX, Identity::decode)
+    }
+
+    /// What the node was told when it was let in, or with which folder it is asking; `None` on a folder that founded.
+    ///
+    /// # Errors
+    /// `IdentityDamaged` if the file is not what was written, `Io` if it cannot be read.
+    pub fn read_joining(&self) -> Result<Option<Joining>, OpenError> {
+        self.read_small(JOINING_FILE, JOINING_LENGTH_MAX, Joining::decode)
+    }
+
+    /// Writes that in one step and returns once it is durable.
+    ///
+    /// # Errors
+    /// `Io`: the old one or the new one is there.
+    pub fn write_joining(&self, joining: &Joining) -> Result<(), OpenError> {
+        let path = self.root.join(JOINING_FILE);
+        disk::write_file(&*self.disk, &path, joining.encode().as_bytes()).map_err(OpenError::io("write", &path))
+    }
+
+    fn read_small<T>(
+        &self,
+        name: &str,
+        length_max: u64,
+        decode: impl FnOnce(&[u8]) -> Result<T, &'static str>,
+    ) -> Result<Option<T>, OpenError> {
+        let path = self.root.join(name);
         let damaged = |reason| OpenError::IdentityDamaged {
             folder: self.root.clone(),
             reason,
         };
-        let bytes = match disk::read_file(&*self.disk, &path, SMALL_FILE_LENGTH_MAX) {
+        let bytes = match disk::read_file(&*self.disk, &path, length_max) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(damaged("it is too long")),
             Err(source) => {
@@ -192,7 +226,7 @@ impl DataDir {
                 });
             }
         };
-        bytes.map(|bytes| Identity::decode(&bytes).map_err(damaged)).transpose()
+        bytes.map(|bytes| decode(&bytes).map_err(damaged)).transpose()
     }
 
     /// Whether a node has been here although there is no identity: then the file was lost. The identity is written

@@ -168,6 +168,7 @@ async fn serve(machine: Arc<NodeMachine>) -> turmoil::Result {
         data_dir: PathBuf::from("/tenure"),
         listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
         advertise: Some(ENDPOINT.to_owned()),
+        join: Vec::new(),
         home_groups: 2,
         connections_max: 1_000,
         reserve_bytes: None,

@@ -67,6 +67,7 @@ async fn play(scratch: &Scratch, output: &mut Output) -> Result<(), Failure> {
         data_dir: scratch.path().join("data"),
         listen: ([127, 0, 0, 1], 0).into(),
         advertise: None,
+        join: Vec::new(),
         home_groups: HOME_GROUPS_DEV,
         connections_max: CONNECTIONS_MAX,
         reserve_bytes: None,

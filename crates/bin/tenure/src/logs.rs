@@ -6,9 +6,10 @@ use crate::exit::Failure;
 
 /// The environment variable that says what is logged, as in `info` or `warn,tenure_node=debug`.
 const VARIABLE: &str = "TENURE_LOG";
-/// What a server logs if nothing is said.
+/// What a server logs if nothing is said. The consensus library warns of every single message that a node which is gone did
+/// not take.
 #[cfg(feature = "server")]
-const SERVER: &str = "warn,tenure=info,tenure_node=info,tenure_replica=info,tenure_storage=info";
+const SERVER: &str = "warn,openraft=error,tenure=info,tenure_node=info,tenure_replica=info,tenure_storage=info";
 
 /// Begins to log as a server does.
 ///

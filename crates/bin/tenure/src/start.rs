@@ -1,25 +1,27 @@
 //! What serves: `tenure dev` and `tenure start`.
 //!
 //! Standard output gets one line, `ready ADDR`, once the node serves; logs go to standard error. The first signal stops
-//! the node and a later one ends the process at once.
+//! the node and a later one ends the process at once. `nodes` runs several nodes as processes of their own.
+
+mod nodes;
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::num::NonZero;
-use std::path::Path;
 use std::process;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal as ProcessSignal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use tenure_node::config::{CONNECTIONS_MAX, HOME_GROUPS_DEV, HOME_GROUPS_START};
+use tenure_node::config::{CONNECTIONS_MAX, HOME_GROUPS_DEV};
 use tenure_node::node::OpenState;
 use tenure_node::{Node, NodeConfig, Runtime, StartError};
 use tenure_storage::error::OpenError;
-use tenure_storage::layout::DataDir;
 use tenure_storage::state::{DiskEngine, DiskOptions, StateEngine};
 
 use crate::args::server::{Dev, Start};
@@ -48,13 +50,21 @@ pub(crate) fn dev(arguments: &Dev, output: &mut Output) -> Result<(), Failure> {
     match arguments.nodes {
         1 => {}
         0 => return Err(Failure::settings("--nodes 0 is no cluster", "leave it out")),
-        nodes => return Err(not_yet(&format!("--nodes {nodes}"), "leave it out to run one node")),
+        nodes => return nodes::run(nodes, &arguments.data_dir, &arguments.listen, output),
+    }
+    if nodes::are_in(&arguments.data_dir) {
+        let what = format!("{} holds several nodes", arguments.data_dir.display());
+        return Err(Failure::settings(
+            what,
+            "say how many with --nodes, or choose another folder",
+        ));
     }
     logs::of_a_server()?;
     let config = NodeConfig {
         data_dir: arguments.data_dir.clone(),
         listen: address(&arguments.listen)?,
         advertise: None,
+        join: Vec::new(),
         home_groups: HOME_GROUPS_DEV,
         connections_max: connections_max()?,
         reserve_bytes: None,
@@ -71,28 +81,39 @@ pub(crate) fn start(arguments: &Start, output: &mut Output) -> Result<(), Failur
     if arguments.config.is_some() {
         return Err(not_yet("--config", "give the settings as options"));
     }
+    if let Some(parent) = arguments.with_parent {
+        end_with(parent)?;
+    }
     logs::of_a_server()?;
     let config = NodeConfig {
         data_dir: arguments.data_dir.clone(),
         listen: address(&arguments.listen)?,
         advertise: arguments.advertise.clone(),
-        home_groups: HOME_GROUPS_START,
+        join: arguments.join.clone(),
+        home_groups: arguments.home_groups,
         connections_max: connections_max()?,
         reserve_bytes: None,
         insecure: arguments.insecure,
     };
     // Looked at first, so that a folder is not even made under wrong settings.
     config.check().map_err(|error| not_started(StartError::Config(error)))?;
-    if !arguments.join.is_empty() {
-        if is_fresh(&arguments.data_dir)? {
-            return Err(not_yet(
-                "--join on an empty folder",
-                "leave it out to found a cluster of one node",
-            ));
-        }
-        tracing::info!("--join is ignored: the folder belongs to a node already");
-    }
     serve(config, output)
+}
+
+/// Ends this process when the one that started it ends, even if that is killed.
+fn end_with(parent: u32) -> Result<(), Failure> {
+    let failed = |why: String| Failure::failed(why, "start it again");
+    set_parent_process_death_signal(Some(ProcessSignal::KILL)).map_err(|error| {
+        failed(format!(
+            "the process cannot be tied to the one that started it: {error}"
+        ))
+    })?;
+    // It may have ended before.
+    let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
+    match getppid() == parent {
+        true => Ok(()),
+        false => Err(failed("the process that started this one has ended".to_owned())),
+    }
 }
 
 /// Raises the limit on file descriptors as far as this process may, and says how many connections fit below it.
@@ -139,20 +160,6 @@ fn address(listen: &str) -> Result<SocketAddr, Failure> {
     let wrong = |why: String| Failure::settings(format!("--listen {listen}: {why}"), "give it as HOST:PORT");
     let mut found = listen.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
     found.next().ok_or_else(|| wrong("no address has this name".to_owned()))
-}
-
-/// Whether a folder belongs to no node yet. An empty or missing one is left as it is.
-fn is_fresh(folder: &Path) -> Result<bool, Failure> {
-    let is_empty = std::fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
-    if is_empty {
-        return Ok(true);
-    }
-    let unusable = |error| not_started(StartError::Folder(error));
-    let folder = DataDir::open(folder).map_err(unusable)?;
-    folder
-        .read_identity()
-        .map(|identity| identity.is_none())
-        .map_err(unusable)
 }
 
 /// The line that says that the node serves.
@@ -238,6 +245,7 @@ pub(crate) fn not_started(error: StartError) -> Failure {
         StartError::Folder(OpenError::Io { .. }) => Failure::failed(what, "look at the disk and the rights to it"),
         StartError::State(_) => Failure::failed("the node cannot start", what),
         StartError::Folder(_) => Failure::failed("the node cannot start", what),
+        StartError::Join { .. } => Failure::failed(what, "look at those nodes, or give others with --join"),
         StartError::Listen { .. } => Failure::failed(what, "free the address, or choose another with --listen"),
         _ => Failure::failed(what, "look at the log above"),
     }

@@ -8,6 +8,7 @@
 
 pub mod check;
 mod child;
+mod cluster;
 pub mod history;
 pub mod mutations;
 pub mod objects;
@@ -18,6 +19,7 @@ mod proxy;
 mod wait;
 
 pub use child::{ChildProcess, binary};
+pub use cluster::Cluster;
 pub use history::{Call, Event, EventKind, Failure, Guarded, History, Operation, ReadValue, Told};
 pub use process::{NodeProcess, StartFailure};
 pub use proxy::{Direction, Proxy};

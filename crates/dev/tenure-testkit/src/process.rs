@@ -16,11 +16,13 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// How often another port is tried if one was taken in between.
 const PORTS_TRIED_MAX: u32 = 8;
 
-/// A node of one, started by `tenure dev`. It is killed when this is dropped.
+/// A node, started by `tenure dev` or as one of a cluster by `tenure start`. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct NodeProcess {
     folder: PathBuf,
     address: SocketAddr,
+    /// The command and its options, but for the folder and the address.
+    command: Vec<OsString>,
     /// Put before the command, to start the node under a tracer.
     wrapper: Vec<OsString>,
     child: ChildProcess,
@@ -49,13 +51,30 @@ impl NodeProcess {
     /// # Panics
     /// If it does not become ready.
     pub fn start_under(folder: &Path, wrapper: &[OsString]) -> NodeProcess {
+        NodeProcess::start_as(&["dev".into()], folder, wrapper)
+    }
+
+    /// Starts a node of a cluster: the first one founds it, another one joins the nodes at these endpoints.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub fn start_of_cluster(folder: &Path, home_groups: u32, join: &[String]) -> NodeProcess {
+        let mut command: Vec<OsString> = vec!["start".into(), "--home-groups".into(), home_groups.to_string().into()];
+        if !join.is_empty() {
+            command.extend(["--join".into(), join.join(",").into()]);
+        }
+        NodeProcess::start_as(&command, folder, &[])
+    }
+
+    fn start_as(command: &[OsString], folder: &Path, wrapper: &[OsString]) -> NodeProcess {
         for attempt in 1..=PORTS_TRIED_MAX {
             let address = free_address();
-            match launch(folder, address, wrapper) {
+            match launch(command, folder, address, wrapper) {
                 Ok(child) => {
                     return NodeProcess {
                         folder: folder.to_owned(),
                         address,
+                        command: command.to_vec(),
                         wrapper: wrapper.to_vec(),
                         child,
                     };
@@ -79,7 +98,7 @@ impl NodeProcess {
     /// # Panics
     /// If it becomes ready.
     pub fn start_refused(folder: &Path) -> StartFailure {
-        match launch(folder, free_address(), &[]) {
+        match launch(&["dev".into()], folder, free_address(), &[]) {
             Ok(_) => panic!("a node started on {}", folder.display()),
             Err(failure) => failure,
         }
@@ -91,7 +110,7 @@ impl NodeProcess {
     /// If it does not become ready, or still runs.
     pub fn restart(&mut self) {
         assert!(self.child.try_status().is_some(), "the node still runs");
-        match launch(&self.folder, self.address, &self.wrapper) {
+        match launch(&self.command, &self.folder, self.address, &self.wrapper) {
             Ok(child) => self.child = child,
             Err(failure) => panic!(
                 "the node did not start again ({:?}):\n{}",
@@ -162,10 +181,16 @@ impl NodeProcess {
     }
 }
 
-fn launch(folder: &Path, address: SocketAddr, wrapper: &[OsString]) -> Result<ChildProcess, StartFailure> {
+fn launch(
+    command: &[OsString],
+    folder: &Path,
+    address: SocketAddr,
+    wrapper: &[OsString],
+) -> Result<ChildProcess, StartFailure> {
     let mut words: Vec<OsString> = wrapper.to_vec();
     words.push(binary().into());
-    words.extend(["dev", "--listen"].map(OsString::from));
+    words.extend_from_slice(command);
+    words.push("--listen".into());
     words.push(address.to_string().into());
     words.push("--data-dir".into());
     words.push(folder.into());

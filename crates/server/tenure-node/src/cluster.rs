@@ -1,4 +1,6 @@
-//! Founding a cluster of one node, and keeping every home group in revisions.
+//! Founding a cluster, and keeping every home group in revisions. `standing` says whose a folder is and lets a fresh one
+//! ask to be let in, `book` knows where the nodes are and lets others in, `driver` makes the groups what the placement
+//! says.
 
 use std::time::Duration;
 
@@ -8,17 +10,36 @@ use tenure_core::response::SystemDone;
 
 use crate::service::{Service, ServiceError};
 
+pub(crate) mod book;
+pub(crate) mod driver;
+pub(crate) mod standing;
+
 /// Tenant and namespace that exist from the first start.
 pub(crate) const DEFAULT_NAME: &str = "default";
 /// How long one step of founding may take before it is tried again.
-const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a group is looked at for whether it needs a block.
 const BLOCKS_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
+/// Founds a cluster of so many home groups, if this node is the one that does, as long as it is the only voter: others
+/// come in only after that.
+///
+/// # Errors
+/// A step of it failed.
+pub(crate) async fn found_alone(service: &Service, home_groups: Option<u32>) -> Result<(), ServiceError> {
+    let own = service.identity().node;
+    let voters = service.group(GroupId::SYSTEM)?.replica.status().voters;
+    match home_groups {
+        Some(home_groups) if voters.iter().all(|voter| *voter == own) => found(service, home_groups).await,
+        _ => Ok(()),
+    }
+}
+
 /// Makes the cluster what it must be before the node serves. Every step is idempotent, so a crash in the middle
 /// only means that the next start goes on.
-pub(crate) async fn found(service: &Service, folder: u128, home_groups: u32) -> Result<(), ServiceError> {
+async fn found(service: &Service, home_groups: u32) -> Result<(), ServiceError> {
     let cluster = service.identity().cluster;
+    let folder = service.identity().folder;
     let address = service.identity().address.clone();
     service
         .system(
@@ -45,7 +66,7 @@ pub(crate) async fn found(service: &Service, folder: u128, home_groups: u32) -> 
     Ok(())
 }
 
-/// Gives groups their next block when they run low, for as long as the node lives.
+/// Gives the groups that this node leads their next block when they run low, for as long as the node lives.
 pub(crate) async fn keep_in_revisions(service: Service) {
     loop {
         tokio::time::sleep(BLOCKS_LOOKED_AT_EVERY).await;
@@ -59,7 +80,8 @@ pub(crate) async fn keep_in_revisions(service: Service) {
 
 /// Takes a block for a group that is low. If the answer is lost, a block stays unused: a hole, which is allowed.
 async fn supply(service: &Service, home: GroupId) -> Result<(), ServiceError> {
-    if !service.group(home)?.replica.status().wants_block {
+    let status = service.group(home)?.replica.status();
+    if !status.leads || !status.wants_block {
         return Ok(());
     }
     let reserved = service

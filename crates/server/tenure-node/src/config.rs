@@ -22,6 +22,9 @@ pub struct NodeConfig {
     pub listen: SocketAddr,
     /// Where others reach it, if that is not where it listens.
     pub advertise: Option<String>,
+    /// Nodes of the cluster to join, as `HOST:PORT`. None: a fresh folder founds a cluster. Without effect on a folder in
+    /// use.
+    pub join: Vec<String>,
     /// How many home groups to found a cluster with. Without effect on a folder in use.
     pub home_groups: u32,
     /// How many connections it takes at once; more are closed at once. Each needs a file descriptor, and the log and
@@ -45,6 +48,12 @@ pub enum ConfigError {
         /// The address.
         listen: SocketAddr,
     },
+    /// No other node could reach it.
+    #[error("{listen} is every address of this machine, and other nodes need one: give it with --advertise HOST:PORT")]
+    NoAddress {
+        /// The address.
+        listen: SocketAddr,
+    },
     /// The number of home groups is out of bounds.
     #[error("home_groups is {asked}: it must be from 1 to {HOME_GROUPS_MAX}")]
     HomeGroups {
@@ -61,6 +70,9 @@ impl NodeConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         if !self.listen.ip().is_loopback() && !self.insecure {
             return Err(ConfigError::NotLoopback { listen: self.listen });
+        }
+        if !self.join.is_empty() && self.advertise.is_none() && self.listen.ip().is_unspecified() {
+            return Err(ConfigError::NoAddress { listen: self.listen });
         }
         if !(1..=HOME_GROUPS_MAX).contains(&self.home_groups) {
             return Err(ConfigError::HomeGroups {
@@ -80,6 +92,7 @@ mod tests {
             data_dir: PathBuf::from("unused"),
             listen: listen.parse().expect("a socket address"),
             advertise: None,
+            join: Vec::new(),
             home_groups: HOME_GROUPS_DEV,
             connections_max: CONNECTIONS_MAX,
             reserve_bytes: None,
@@ -100,6 +113,15 @@ mod tests {
             Err(ConfigError::NotLoopback { .. })
         ));
         assert_eq!(config("0.0.0.0:0", true).check(), Ok(()));
+    }
+
+    #[test]
+    fn a_node_that_joins_says_where_it_is_reached() {
+        let mut settings = config("0.0.0.0:7400", true);
+        settings.join = vec!["127.0.0.1:7401".to_owned()];
+        assert!(matches!(settings.check(), Err(ConfigError::NoAddress { .. })));
+        settings.advertise = Some("node-2:7400".to_owned());
+        assert_eq!(settings.check(), Ok(()));
     }
 
     #[test]

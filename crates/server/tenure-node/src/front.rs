@@ -7,3 +7,4 @@ mod errors;
 pub(crate) mod http;
 pub(crate) mod listen;
 pub(crate) mod native;
+pub(crate) mod seats;

@@ -6,7 +6,7 @@
 //! - `admission`: refuse early, and say when to come back.
 //! - `notify`: from what was applied to those who watch on this node.
 //! - `front`: the protocols: gRPC and HTTP on one address.
-//! - `cluster`: founding, and the blocks of revisions.
+//! - `cluster`: founding and joining, where the nodes are, who votes in what, and the blocks of revisions.
 //! - [`restore`]: from the file of a backup to the folder of the first node of a new cluster.
 //! - [`space`]: free room on the disk, and what is refused when there is little.
 //! - `observe`: metrics.

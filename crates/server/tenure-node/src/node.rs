@@ -1,10 +1,9 @@
 //! The order in which everything starts and stops, and the only place that starts long tasks.
 //!
-//! Start: the folder and its lock, the identity, the log, the state, the groups, the address, the founding, and only
-//! then requests. Stop: no new requests, those under way are answered, the groups write what they have, the log
-//! closes, the lock goes.
+//! Start: the folder and its lock, the address, the identity, the log, the state, the groups, the founding or the other
+//! nodes, and only then requests. Stop: what the node leads is handed to others, no new requests, those under way are
+//! answered, the groups write what they have, the log closes, the lock goes.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -12,35 +11,36 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use tenure_core::effect::Effect;
-use tenure_core::ids::{GroupId, NodeId, Revision};
-use tenure_core::machine::GroupKind;
-use tenure_core::query::{Found, Query};
+use tenure_core::ids::{GroupId, Revision};
 use tenure_core::time::{Span, Timestamp};
 use tenure_replica::runtime::{Listener, TaskHandle};
-use tenure_replica::{
-    EffectSink, EntrySize, Lane, OpenError as ReplicaError, Replica, ReplicaOptions, Runtime, Unavailable,
-};
+use tenure_replica::{EffectSink, EntrySize, Lane, OpenError as ReplicaError, Runtime};
 use tenure_storage::error::OpenError;
-use tenure_storage::layout::{DataDir, Identity as FolderIdentity};
+use tenure_storage::layout::DataDir;
 use tenure_storage::log::{Log, LogOptions};
-use tenure_storage::state::{StateEngine, StateError, Stops};
+use tenure_storage::state::{StateEngine, StateError};
 use tokio::sync::watch;
 
-use crate::cluster;
+use self::opening::{Opening, wait_for_groups};
+use crate::cluster::standing::Standing;
+use crate::cluster::{self, book, driver};
 use crate::config::{ConfigError, NodeConfig};
+use crate::front::seats::Seats;
 use crate::front::{http, listen, native};
 use crate::notify::WatchHub;
 use crate::observe::Metrics;
-use crate::service::{Group, Groups, Identity, Service};
+use crate::service::Service;
 use crate::space::{self, Holders, Space};
+
+mod opening;
 
 /// How long a node may take to know its leader and to have applied its log.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a stop waits for what is under way. It is over much sooner unless a client holds it up.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// The node of a cluster of one.
-const FIRST_NODE: NodeId = NodeId(1);
 
 /// A node that serves. Dropping it without [`Node::stop`] is like pulling the plug: nothing acknowledged is lost.
 pub struct Node {
@@ -94,6 +94,12 @@ pub enum StartError {
         /// Why.
         why: Arc<str>,
     },
+    /// The folder is fresh and no node let it into a cluster.
+    #[error("{why}")]
+    Join {
+        /// What they said.
+        why: String,
+    },
     /// The node came up and could not be made ready.
     #[error("the node did not become ready: {why}")]
     NotReady {
@@ -114,31 +120,22 @@ impl Node {
     pub async fn start(config: NodeConfig, runtime: Runtime, open_state: OpenState) -> Result<Node, StartError> {
         config.check()?;
         let folder = DataDir::open_on(runtime.disk.clone(), &config.data_dir)?;
-        let (folder_identity, fresh) = identity_of(&folder, &runtime)?;
+        // The address is taken first, so that a wrong one is noticed at once, and others can be told of it.
+        let (listener, address) = listen_at(config.listen, &runtime).await?;
+        let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
+        let standing = Standing::of(&folder, &config.join, &advertised, &runtime).await?;
         let (failed_sender, failed) = watch::channel(None);
         let hub = Arc::new(WatchHub::default());
-        let log = open_log(&folder, fresh, &runtime, &hub, failed_sender.clone())?;
-        if fresh {
+        let log = open_log(&folder, standing.is_fresh, &runtime, &hub, failed_sender.clone())?;
+        if standing.is_fresh {
             // Written once the log is there: from then on a log that is gone is noticed.
-            folder.write_identity(&folder_identity)?;
+            folder.write_identity(&standing.identity)?;
         }
         let (lane, engine) = open_engine(&folder, &runtime, open_state).await?;
         let space = look_at_space(&config, &runtime)?;
-
-        // The address is taken before the groups are opened, so that a wrong one is noticed at once.
-        let refused = |error| StartError::Listen {
-            address: config.listen,
-            error,
-        };
-        let listener = runtime.network.listen(config.listen).await.map_err(refused)?;
-        let address = listener.local_addr().map_err(refused)?;
-        let identity = Identity {
-            cluster: folder_identity.cluster,
-            node: NodeId(folder_identity.node),
-            address: config.advertise.clone().unwrap_or_else(|| address.to_string()),
-        };
-
+        let identity = standing.at(advertised, &runtime)?;
         let opening = Opening {
+            standing: &standing,
             failed: failed.clone(),
             identity: &identity,
             log: &log,
@@ -157,18 +154,17 @@ impl Node {
             lane,
         };
         let metrics = Metrics::new(groups.running.keys().map(|group| group.0));
-        let service = Service::new(runtime.clone(), identity, groups, space, hub, metrics, log.clone());
-        cluster::found(&service, folder_identity.folder, home_groups)
+        let service = Service::new(runtime, identity, groups, space, hub, metrics, log.clone());
+        let founds = standing.founds().then_some(home_groups);
+        cluster::found_alone(&service, founds)
             .await
             .map_err(|error| StartError::NotReady { why: error.to_string() })?;
-
-        let (mut tasks, open) = open_doors(listener, &service, config.connections_max);
+        let (mut tasks, open) = come_up(&service, listener, &config, home_groups, failed.clone()).await?;
         let looking = space::keep_looking(service.space().clone(), engine);
         tasks.push(service.runtime().tasks.spawn("space", Box::pin(looking)));
         let giving_back = space::keep_giving_back(service.space().clone(), holders);
         tasks.push(service.runtime().tasks.spawn("give-back", Box::pin(giving_back)));
-        service.begin_serving();
-        tracing::info!(%address, home_groups, "the node serves");
+        tracing::info!(%address, home_groups, node = service.identity().node.0, "the node serves");
         Ok(Node {
             service,
             address,
@@ -201,20 +197,23 @@ impl Node {
         }
     }
 
-    /// Stops: nothing that was acknowledged is lost, and what is under way is answered first, for at most five
-    /// seconds.
+    /// Stops: nothing that was acknowledged is lost, what the node leads is handed to other nodes, and what is under way is
+    /// answered first, for at most five seconds.
     pub async fn stop(mut self) {
+        let (listening, others) = self.tasks.split_first().expect("the node listens");
+        for task in others {
+            task.abort();
+        }
+        driver::hand_over(&self.service).await;
         self.service.begin_stopping();
         let drained = self.open.wait_for(|open| *open == 0);
         if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
             tracing::warn!("connections were still open when the node stopped");
         }
-        for task in &self.tasks {
-            task.abort();
-        }
-        for group in self.service.groups() {
-            group.replica.shutdown().await;
-        }
+        listening.abort();
+        join_all(self.service.groups().map(|group| group.replica.shutdown())).await;
+        self.service.identity().peers.set_doorkeeper(None);
+        self.service.cut_off();
         self.log.close();
         drop(self.folder.take());
         tracing::info!("the node has stopped");
@@ -229,6 +228,38 @@ impl fmt::Debug for Node {
     }
 }
 
+/// Takes the address.
+async fn listen_at(address: SocketAddr, runtime: &Runtime) -> Result<(Box<dyn Listener>, SocketAddr), StartError> {
+    let refused = |error| StartError::Listen { address, error };
+    let listener = runtime.network.listen(address).await.map_err(refused)?;
+    let address = listener.local_addr().map_err(refused)?;
+    Ok((listener, address))
+}
+
+/// Lets other nodes reach this one, waits until it is a member of every group that has caught
+/// up, and begins to take requests. Returns the long tasks, that which listens first, and the number of open connections.
+async fn come_up(
+    service: &Service,
+    listener: Box<dyn Listener>,
+    config: &NodeConfig,
+    home_groups: u32,
+    failed: watch::Receiver<Option<String>>,
+) -> Result<(Vec<TaskHandle>, watch::Receiver<usize>), StartError> {
+    // What this node's replica says of the others is newer than what it was told when it was let in.
+    book::note(service);
+    let peers = &service.identity().peers;
+    peers.set_doorkeeper(Some(Arc::new(book::Door::new(service, home_groups))));
+    let (tasks, open) = open_doors(listener, service, config.connections_max);
+    if let Err(error) = wait_for_groups(service, failed).await {
+        for task in &tasks {
+            task.abort();
+        }
+        return Err(error);
+    }
+    service.begin_serving();
+    Ok((tasks, open))
+}
+
 /// Starts the long tasks of a node. Requests are refused until it serves.
 fn open_doors(
     listener: Box<dyn Listener>,
@@ -241,31 +272,15 @@ fn open_doors(
         .merge(http::routes(service.clone()))
         .fallback(http::unknown);
     let tasks = &service.runtime().tasks;
-    let listening = listen::serve(listener, router, service.clone(), open_sender, connections_max);
+    let seats = Seats::new(connections_max, open_sender);
+    let listening = listen::serve(listener, router, service.clone(), seats);
     let started = vec![
         tasks.spawn("listen", Box::pin(listening)),
         tasks.spawn("revisions", Box::pin(cluster::keep_in_revisions(service.clone()))),
+        tasks.spawn("book", Box::pin(book::keep(service.clone()))),
+        tasks.spawn("placement", Box::pin(driver::drive(service.clone()))),
     ];
     (started, open)
-}
-
-/// Who the folder belongs to, and whether it is fresh: a fresh folder founds a cluster.
-fn identity_of(folder: &DataDir, runtime: &Runtime) -> Result<(FolderIdentity, bool), StartError> {
-    if let Some(identity) = folder.read_identity()? {
-        return Ok((identity, false));
-    }
-    if folder.has_lost_identity()? {
-        return Err(StartError::Folder(OpenError::IdentityMissing {
-            folder: folder.path().to_owned(),
-        }));
-    }
-    let random = &runtime.random;
-    let identity = FolderIdentity {
-        cluster: random.next_u128(),
-        node: FIRST_NODE.0,
-        folder: random.next_u128(),
-    };
-    Ok((identity, true))
 }
 
 /// Opens the log. One that is gone although the node was here before took votes with it, so it is not made anew.
@@ -358,103 +373,4 @@ impl EffectSink for Told {
             first
         });
     }
-}
-
-/// What the groups of a node share.
-struct Opening<'a> {
-    failed: watch::Receiver<Option<String>>,
-    identity: &'a Identity,
-    log: &'a Log,
-    engine: &'a Arc<dyn StateEngine>,
-    sink: Arc<dyn EffectSink>,
-    runtime: &'a Runtime,
-}
-
-impl Opening<'_> {
-    /// Opens a group and returns when it leads, or why it cannot be served on this node.
-    async fn group(&self, id: GroupId, kind: GroupKind) -> Result<Result<Group, Arc<str>>, StartError> {
-        let state = match self.engine.group(id) {
-            Ok(state) => state,
-            Err(error) if error.stops() == Stops::Group(id) => return Ok(Err(without(id, &error))),
-            Err(error) => return Err(error.into()),
-        };
-        let parts = (self.log.group(id), state.clone());
-        let options = ReplicaOptions::new(
-            id,
-            kind,
-            self.identity.node,
-            parts,
-            self.runtime.clone(),
-            self.sink.clone(),
-        );
-        let replica = match Replica::open(options).await {
-            Ok(replica) => replica,
-            Err(error) if error.is_of_the_group() => {
-                self.check_node()?;
-                return Ok(Err(without(id, &error)));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let ready = match replica.found().await {
-            Ok(()) => replica.wait_until_ready(READY_TIMEOUT).await,
-            Err(error) => Err(error),
-        };
-        self.check_node()?;
-        match ready {
-            // One that has stopped says so itself whenever it is asked.
-            Ok(()) | Err(Unavailable::Stopped { .. }) => Ok(Ok(Group { id, replica, state })),
-            Err(error) => Err(StartError::NotReady {
-                why: format!("group {id}: {error}"),
-            }),
-        }
-    }
-
-    /// Whether the log or the state as a whole still works.
-    fn check_node(&self) -> Result<(), StartError> {
-        match &*self.failed.borrow() {
-            None => Ok(()),
-            Some(why) => Err(StartError::NotReady { why: why.clone() }),
-        }
-    }
-
-    /// Opens the system group, which knows how many home groups there are, and then those. A home group that cannot be
-    /// served is left out.
-    async fn groups(&self, home_groups_asked: u32) -> Result<(Groups, u32), StartError> {
-        let stopped = |why| StartError::SystemStopped { why };
-        let system = self.group(GroupId::SYSTEM, GroupKind::System).await?.map_err(stopped)?;
-        let home_groups = match system.replica.query(&Query::Cluster) {
-            Ok((Found::Cluster(Some(cluster)), ..)) if cluster.cluster == self.identity.cluster => cluster.home_groups,
-            Ok((Found::Cluster(Some(cluster)), ..)) => {
-                return Err(StartError::OtherCluster {
-                    found: cluster.cluster,
-                    named: self.identity.cluster,
-                });
-            }
-            Ok(_) => home_groups_asked,
-            Err(Unavailable::Stopped { why, .. }) => return Err(stopped(why)),
-            Err(error) => return Err(StartError::NotReady { why: error.to_string() }),
-        };
-        let mut groups = Groups {
-            running: BTreeMap::from([(GroupId::SYSTEM, system)]),
-            stopped: BTreeMap::new(),
-        };
-        for id in (1..=home_groups).map(GroupId) {
-            match self.group(id, GroupKind::Home).await? {
-                Ok(group) => {
-                    groups.running.insert(id, group);
-                }
-                Err(why) => {
-                    groups.stopped.insert(id, why);
-                }
-            }
-        }
-        Ok((groups, home_groups))
-    }
-}
-
-/// The reason of a group that is left out. Watchers and requests are told it, and the log once.
-fn without(group: GroupId, why: &dyn fmt::Display) -> Arc<str> {
-    let why = why.to_string();
-    tracing::error!(%group, why, "the group cannot be served; the node goes on without it");
-    Arc::from(why)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use tenure_core::command::{Command, Operation, Origin, Request, SystemCommand};
@@ -12,7 +12,7 @@ use tenure_core::query::{Found, Query};
 use tenure_core::refusal::Failure;
 use tenure_core::response::{Answer, Done, KeptAlive, Response, SystemDone};
 use tenure_core::time::{Span, Timestamp};
-use tenure_replica::{Replica, Runtime, Unavailable, namespace_of, request_bytes};
+use tenure_replica::{Peers, Replica, Runtime, Unavailable, namespace_of, request_bytes};
 use tenure_storage::log::Log;
 use tenure_storage::state::GroupState;
 use tokio::sync::SemaphorePermit;
@@ -108,17 +108,30 @@ pub(crate) struct Groups {
     pub(crate) stopped: BTreeMap<GroupId, Arc<str>>,
 }
 
-/// Who this node is.
+/// Who this node is, and the way to the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) cluster: u128,
     pub(crate) node: NodeId,
+    pub(crate) folder: u128,
     pub(crate) address: String,
+    pub(crate) peers: Peers,
 }
 
 /// The door of one node. Cloning it is cheap.
 #[derive(Clone)]
 pub(crate) struct Service(Arc<Inner>);
+
+/// The same for whoever must not keep it alive.
+#[derive(Clone)]
+pub(crate) struct WeakService(Weak<Inner>);
+
+impl WeakService {
+    /// The door, unless it is gone.
+    pub(crate) fn upgrade(&self) -> Option<Service> {
+        self.0.upgrade().map(Service)
+    }
+}
 
 struct Inner {
     runtime: Runtime,
@@ -135,6 +148,7 @@ struct Inner {
     log: Log,
     serving: AtomicBool,
     stopping: tokio::sync::watch::Sender<bool>,
+    cut_off: tokio::sync::watch::Sender<bool>,
 }
 
 impl Service {
@@ -161,6 +175,7 @@ impl Service {
             log,
             serving: AtomicBool::new(false),
             stopping: tokio::sync::watch::Sender::new(false),
+            cut_off: tokio::sync::watch::Sender::new(false),
         }))
     }
 
@@ -450,6 +465,12 @@ impl Service {
         self.0.groups.running.get(&group).ok_or_else(missing)
     }
 
+    /// How many nodes vote in a group, as this one knows it: so many copies decide.
+    pub(crate) fn copies(&self, group: GroupId) -> u32 {
+        let voters = self.group(group).map_or(0, |group| group.replica.status().voters.len());
+        u32::try_from(voters).unwrap_or(u32::MAX)
+    }
+
     /// All groups of this node.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> {
         self.0.groups.running.values()
@@ -540,6 +561,23 @@ impl Service {
         let mut stopping = self.0.stopping.subscribe();
         // The sender lives as long as this service.
         let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    /// Ends every connection: whoever waited for an answer has it, and other nodes are to see that this one is gone.
+    pub(crate) fn cut_off(&self) {
+        self.0.cut_off.send_replace(true);
+    }
+
+    /// Completes when every connection is to be ended.
+    pub(crate) async fn cutting_off(&self) {
+        let mut cut_off = self.0.cut_off.subscribe();
+        // The sender lives as long as this service.
+        let _ = cut_off.wait_for(|cut_off| *cut_off).await;
+    }
+
+    /// The same door, without keeping it alive.
+    pub(crate) fn downgrade(&self) -> WeakService {
+        WeakService(Arc::downgrade(&self.0))
     }
 
     fn check_serving(&self) -> Result<(), ServiceError> {

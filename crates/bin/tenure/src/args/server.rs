@@ -13,7 +13,8 @@ pub(crate) struct Dev {
     /// Where to listen; port 0 takes a free one, and `ready` tells which
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7400")]
     pub(crate) listen: String,
-    /// How many nodes; this version runs one
+    /// How many nodes. More than one run as processes of their own, the first at ADDR and the others at free ports, in
+    /// folders of their own under DIR
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) nodes: u32,
 }
@@ -30,9 +31,16 @@ pub(crate) struct Start {
     /// Where others reach this node, if that is not where it listens
     #[arg(long, value_name = "ADDR")]
     pub(crate) advertise: Option<String>,
-    /// Nodes of the cluster to join. Ignored on a folder in use; on an empty one this version refuses it
+    /// Nodes of the cluster to join, which are asked for up to a minute to let this one in. Without it an empty folder
+    /// founds a cluster. Ignored on a folder in use
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',')]
     pub(crate) join: Vec<String>,
+    /// How many home groups a new cluster has, for good: namespaces are spread over them
+    #[arg(long, value_name = "N", default_value_t = tenure_node::config::HOME_GROUPS_START)]
+    pub(crate) home_groups: u32,
+    /// The process that started this one, with which it ends
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) with_parent: Option<u32>,
     /// A file of settings; this version takes none
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) config: Option<PathBuf>,

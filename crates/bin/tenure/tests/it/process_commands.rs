@@ -319,9 +319,9 @@ fn wrong_arguments_and_settings_are_status_2() {
         transcript.run("cache ls --output xml");
         transcript.run("cache get leases");
         transcript.run("--endpoints nonsense cache ls");
-        transcript.run("dev --nodes 3");
+        transcript.run("dev --nodes 10");
         transcript.run("dev --nodes 0");
-        transcript.run("start --listen 127.0.0.1:0 --data-dir nothing --join 127.0.0.1:1");
+        transcript.run("start --insecure --listen 0.0.0.0:0 --data-dir nothing --join 127.0.0.1:1");
         transcript.run("start --listen 127.0.0.1:0 --data-dir nothing --config settings.toml");
         transcript.run("start --listen 0.0.0.0:0 --data-dir nothing");
         transcript.run("start --listen nonsense --data-dir nothing");

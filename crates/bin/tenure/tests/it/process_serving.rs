@@ -1,9 +1,10 @@
 //! Starting, stopping, and folders that cannot be used.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -270,6 +271,36 @@ fn beyond_loopback_it_wants_the_word_insecure() {
 }
 
 #[test]
+fn a_node_that_was_not_let_in_founds_nothing() {
+    let (_temporary, data) = folder();
+    let start = |more: &[&str]| {
+        let mut command = binary::command();
+        command
+            .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(&data)
+            .args(more);
+        command
+    };
+    let mut asking = start(&["--join", "127.0.0.1:1"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let said = BufReader::new(asking.stderr.take().expect("it is piped"));
+    let refused = said
+        .lines()
+        .map_while(Result::ok)
+        .any(|line| line.contains("not let in yet"));
+    asking.kill().expect("it asks on");
+    asking.wait().expect("it was killed");
+    assert!(refused, "it says that nobody is there");
+    let ran = binary::run(&mut start(&[]), b"");
+    assert_eq!(ran.status, 1);
+    assert!(message(&ran).contains("--join"), "{ran:?}");
+}
+
+#[test]
 fn start_founds_a_cluster_and_ignores_join_once_it_belongs_to_one() {
     let (_temporary, data) = folder();
     let start = |more: &[&str]| {
@@ -280,13 +311,6 @@ fn start_founds_a_cluster_and_ignores_join_once_it_belongs_to_one() {
             .args(more);
         command
     };
-    let ran = binary::run(&mut start(&["--join", "127.0.0.1:1"]), b"");
-    assert_eq!(ran.status, 2);
-    assert_eq!(
-        message(&ran),
-        "tenure: --join on an empty folder is not in this version: leave it out to found a cluster of one node"
-    );
-
     let server = Server::ready(&mut start(&["--advertise", "127.0.0.1:7400"]));
     server.done(["cache", "create", "leases"]);
     let status = server.done(["cluster", "status"]);

@@ -216,6 +216,11 @@ impl Connection {
         self.closing.notify_one();
     }
 
+    /// Closes the connection, with everything that it holds: there is no place for it.
+    pub(crate) fn close(&self) {
+        self.closing.notify_one();
+    }
+
     /// Closes the connection once answers waited for [`STALL_MAX`] without any being written, while others wanted their
     /// room, here or on the node. A client that takes its time and is in nobody's way keeps its connection.
     pub(crate) async fn watch_for_stall(&self) {

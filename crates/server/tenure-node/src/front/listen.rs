@@ -15,12 +15,14 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use tenure_replica::PeerService;
 use tenure_replica::runtime::{IoStream, Listener, Tasks};
-use tokio::sync::watch;
+use tonic::server::NamedService;
 
 use super::answers::{AnswerBody, Room};
 use super::connection::Connection;
 use super::errors;
+use super::seats::{Seat, Seats};
 use crate::service::Service;
 
 /// Streams of one connection: calls that are open at once.
@@ -37,6 +39,8 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client that opens a connection says its first byte, and the head of its first request, within this time.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for one that is beyond the clients' number: it is another node's, which does not hesitate, or it is closed.
+const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of the preface of HTTP/2. A request of HTTP/1.1 is no shorter, since it names its host.
 const PREFACE_BYTES: usize = 24;
 /// After an accept that failed, for example for want of file handles.
@@ -56,15 +60,8 @@ where
     }
 }
 
-/// Accepts connections until the node stops, then lets those that are open finish: `drained` completes when the last
-/// one has.
-pub(crate) async fn serve(
-    listener: Box<dyn Listener>,
-    router: axum::Router,
-    service: Service,
-    open: watch::Sender<usize>,
-    connections_max: usize,
-) {
+/// Accepts connections until the node stops, then lets those that are open finish.
+pub(crate) async fn serve(listener: Box<dyn Listener>, router: axum::Router, service: Service, seats: Arc<Seats>) {
     let tasks = service.runtime().tasks.clone();
     let mut builder = Builder::new(Executor(tasks.clone()));
     // No date in answers: nobody needs it, and it would be read from a clock that was not handed in.
@@ -82,7 +79,6 @@ pub(crate) async fn serve(
         .max_concurrent_streams(STREAMS_MAX)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
-    let open = Arc::new(open);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -98,38 +94,57 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        if *open.borrow() >= connections_max {
-            service.metrics().connections_refused.increment(1);
-            if let Some(left_out) = service.metrics().log_limit.allow("connections", service.now()) {
-                tracing::warn!(
-                    connections_max,
-                    left_out,
-                    "a connection is refused: the node has as many as it takes"
-                );
-            }
+        let Some(seat) = seats.take() else {
+            refused(&service);
             continue;
-        }
-        open.send_modify(|open| *open += 1);
+        };
         service.metrics().connections.increment(1);
-        let (builder, router, service, open) = (builder.clone(), router.clone(), service.clone(), open.clone());
+        let (builder, router, service) = (builder.clone(), router.clone(), service.clone());
         tasks.spawn(
             "connection",
             Box::pin(async move {
-                serve_one(&builder, stream, router, &service).await;
+                let seat = Arc::new(seat);
+                serve_one(&builder, stream, router, &service, &seat).await;
                 service.metrics().connections.decrement(1);
-                open.send_modify(|open| *open -= 1);
+                drop(seat);
             }),
         );
     }
 }
 
+/// Counts and tells that a connection found no place.
+fn refused(service: &Service) {
+    service.metrics().connections_refused.increment(1);
+    if let Some(left_out) = service.metrics().log_limit.allow("connections", service.now()) {
+        tracing::warn!(left_out, "a connection is refused: the node has as many as it takes");
+    }
+}
+
+/// Whether a request is one of another node.
+fn is_of_peer(path: &str) -> bool {
+    let path = path
+        .strip_prefix('/')
+        .and_then(|path| path.strip_prefix(PeerService::NAME));
+    path.is_some_and(|method| method.starts_with('/'))
+}
+
 /// Serves one connection to its end, or until it has finished what it was doing when the node began to stop.
-async fn serve_one(builder: &Builder<Executor>, stream: Box<dyn IoStream>, router: axum::Router, service: &Service) {
+async fn serve_one(
+    builder: &Builder<Executor>,
+    stream: Box<dyn IoStream>,
+    router: axum::Router,
+    service: &Service,
+    seat: &Arc<Seat>,
+) {
     let share = Arc::new(Connection::new(service.connections().clone()));
     let router = TowerToHyperService::new(router);
     let requested = {
-        let share = share.clone();
+        let (share, seat, service) = (share.clone(), seat.clone(), service.clone());
         move |mut request: Request<Incoming>| {
+            if !seat.asked(is_of_peer(request.uri().path())) {
+                refused(&service);
+                share.close();
+            }
             let room = Arc::new(Room::new(share.clone()));
             request.extensions_mut().insert(share.clone());
             request.extensions_mut().insert(room.clone());
@@ -140,9 +155,14 @@ async fn serve_one(builder: &Builder<Executor>, stream: Box<dyn IoStream>, route
             }
         }
     };
-    let connection = builder.serve_connection(TokioIo::new(Stream::new(stream)), service_fn(requested));
+    let patience = match seat.is_unproven() {
+        true => UNPROVEN_TIMEOUT,
+        false => HEADER_TIMEOUT,
+    };
+    let connection = builder.serve_connection(TokioIo::new(Stream::new(stream, patience)), service_fn(requested));
     let mut connection = std::pin::pin!(connection);
     let mut stopping = std::pin::pin!(service.stopping());
+    let mut cutting_off = std::pin::pin!(service.cutting_off());
     let mut closing = std::pin::pin!(share.closing());
     let mut watching = std::pin::pin!(share.watch_for_stall());
     let mut watched = false;
@@ -150,9 +170,13 @@ async fn serve_one(builder: &Builder<Executor>, stream: Box<dyn IoStream>, route
     let ended = poll_fn(|context| {
         watched = watched || watching.as_mut().poll(context).is_ready();
         if closing.as_mut().poll(context).is_ready() {
-            if let Some(left_out) = service.metrics().log_limit.allow("stalled", service.now()) {
+            let left_out = service.metrics().log_limit.allow("stalled", service.now());
+            if let Some(left_out) = left_out.filter(|_| !seat.is_unproven()) {
                 tracing::warn!(left_out, "a connection is closed: its client does not read its answers");
             }
+            return Poll::Ready(Ok(()));
+        }
+        if cutting_off.as_mut().poll(context).is_ready() {
             return Poll::Ready(Ok(()));
         }
         if !told && stopping.as_mut().poll(context).is_ready() {
@@ -181,8 +205,8 @@ struct First {
 }
 
 impl Stream {
-    fn new(inner: Box<dyn IoStream>) -> Stream {
-        let limit = Box::pin(tokio::time::sleep(HEADER_TIMEOUT));
+    fn new(inner: Box<dyn IoStream>, patience: Duration) -> Stream {
+        let limit = Box::pin(tokio::time::sleep(patience));
         let first = Some(First {
             left: PREFACE_BYTES,
             limit,

@@ -23,7 +23,7 @@ mod txn;
 mod unary;
 mod watch;
 
-/// All gRPC services of a node, health and reflection among them.
+/// All gRPC services of a node, health, reflection and that for other nodes among them.
 pub(crate) fn routes(service: &Service) -> Routes {
     let (health, health_service) = tonic_health::server::health_reporter();
     let watched = service.clone();
@@ -55,6 +55,7 @@ pub(crate) fn routes(service: &Service) -> Routes {
         .expect("the descriptors were made together with the code");
     let doors = unary::Doors::new(service.clone());
     Routes::new(health_service)
+        .add_service(service.identity().peers.service())
         .add_service(reflection)
         .add_service(v1::keys_server::KeysServer::new(doors.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX))
         .add_service(

@@ -55,6 +55,7 @@ pub(crate) async fn start_with(
         data_dir: folder.to_path_buf(),
         listen: "127.0.0.1:0".parse().expect("an address"),
         advertise: None,
+        join: Vec::new(),
         home_groups,
         connections_max: CONNECTIONS_MAX,
         reserve_bytes,

@@ -111,6 +111,7 @@ pub(crate) async fn start(connections_max: usize, runtime: Runtime) -> TestNode 
         data_dir: folder.path().to_path_buf(),
         listen: "127.0.0.1:0".parse().expect("an address"),
         advertise: None,
+        join: Vec::new(),
         home_groups: HOME_GROUPS_DEV,
         connections_max,
         reserve_bytes: None,

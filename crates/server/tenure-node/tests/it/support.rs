@@ -68,6 +68,7 @@ pub(crate) async fn try_start_on(folder: &TempDir) -> Result<Node, StartError> {
         data_dir: folder.path().to_path_buf(),
         listen: "127.0.0.1:0".parse().expect("an address"),
         advertise: None,
+        join: Vec::new(),
         home_groups: HOME_GROUPS_DEV,
         connections_max: CONNECTIONS_MAX,
         reserve_bytes: None,

@@ -188,6 +188,7 @@ impl LinkShared {
     async fn run(self: Arc<LinkShared>) {
         let mut pause = PAUSE_MIN;
         let mut book = self.world.book.subscribe();
+        let mut told = String::new();
         loop {
             self.wanted.notified().await;
             let address = book.borrow_and_update().get(&self.target).cloned();
@@ -215,7 +216,10 @@ impl LinkShared {
                 }
                 Err(why) => why,
             };
-            tracing::debug!(peer = self.target.0, why, "no stream to the node");
+            if why != told {
+                tracing::info!(peer = self.target.0, why, "no stream to the node");
+                told.clone_from(&why);
+            }
             self.status.send_replace(Status::Down(why.into()));
             let jitter = self.world.runtime.random.next_u64() % 1_000;
             let jittered = pause / 2 + pause.mul_f64(f64::from(u32::try_from(jitter).unwrap_or(0)) / 2_000.0);

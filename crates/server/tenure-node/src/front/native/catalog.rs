@@ -10,9 +10,6 @@ use super::handler::{Call, unexpected};
 use super::{decode, encode};
 use crate::service::{Reading, unexpected as unexpected_find};
 
-/// Copies that there are: this is a cluster of one node.
-pub(super) const COPIES: u32 = 1;
-
 pub(super) async fn create_cache(
     call: &Call<'_>,
     request: v1::CreateCacheRequest,
@@ -27,11 +24,11 @@ pub(super) async fn create_cache(
     let (group, answer) = call.submit(&namespace, request.request, command, deadline).await?;
     let (verdict, existed) = match &answer.response {
         Response::Done(Done::CacheCreated { record, existed }) => (
-            v1::create_cache_reply::Verdict::Done(encode::cache_info(record, COPIES)),
+            v1::create_cache_reply::Verdict::Done(encode::cache_info(record, call.service.copies(group))),
             *existed,
         ),
         Response::Refused(refusal) => (
-            v1::create_cache_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
+            v1::create_cache_reply::Verdict::Refused(encode::refusal(refusal, call.service.copies(group))),
             true,
         ),
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
@@ -63,7 +60,9 @@ pub(super) async fn list_caches(
     let Found::Caches(caches) = &read.found else {
         return Err(of_service(unexpected_find(&read.found)));
     };
-    let caches = caches.iter().map(|record| encode::cache_info(record, COPIES));
+    let caches = caches
+        .iter()
+        .map(|record| encode::cache_info(record, call.service.copies(group)));
     Ok(v1::ListCachesReply {
         header: encode::header_of_read(group, &read),
         caches: caches.collect(),
@@ -84,7 +83,7 @@ pub(super) async fn get_cache(call: &Call<'_>, request: v1::GetCacheRequest) -> 
     let Found::Cache(record) = &read.found else {
         return Err(of_service(unexpected_find(&read.found)));
     };
-    let cache = Some(encode::cache_info(record, COPIES));
+    let cache = Some(encode::cache_info(record, call.service.copies(group)));
     Ok(v1::GetCacheReply {
         header: encode::header_of_read(group, &read),
         cache,

@@ -10,6 +10,7 @@ use tenure_core::query::{Found, Query};
 use super::error::of_service;
 use super::handler::Call;
 use super::{decode, encode};
+use crate::cluster::book::address_of;
 use crate::service::{Read, Reading, Service, unexpected};
 
 /// Says who this is, and where and at what time the namespace is at home.
@@ -39,7 +40,7 @@ pub(super) async fn hello(call: &Call<'_>, request: v1::HelloRequest) -> Result<
         node_id: identity.node.0,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: PROTOCOL,
-        endpoints: vec![identity.address.clone()],
+        endpoints: endpoints(service),
         ..v1::HelloReply::default()
     };
     if let Some(home) = home {
@@ -48,13 +49,26 @@ pub(super) async fn hello(call: &Call<'_>, request: v1::HelloRequest) -> Result<
         reply.home_group = home.0;
         reply.time_us = time.0;
         reply.revision = revision.0;
-        reply.leaders = vec![v1::LeaderHint {
-            group: home.0,
-            node_id: identity.node.0,
-            address: identity.address.clone(),
-        }];
+        reply.leaders = leader_hint(service, home).into_iter().collect();
     }
     Ok(reply)
+}
+
+/// Where the nodes are reached, this one first.
+fn endpoints(service: &Service) -> Vec<String> {
+    let identity = service.identity();
+    let others = identity.peers.known().into_values().map(|record| record.address);
+    std::iter::once(identity.address.clone()).chain(others).collect()
+}
+
+/// Who leads a group, if this node knows that.
+fn leader_hint(service: &Service, group: GroupId) -> Option<v1::LeaderHint> {
+    let leader = service.group(group).ok()?.replica.status().leader?;
+    Some(v1::LeaderHint {
+        group: group.0,
+        node_id: leader.0,
+        address: address_of(service, leader)?,
+    })
 }
 
 /// What this node knows right now, without asking a majority.
@@ -80,8 +94,8 @@ pub(super) fn status(call: &Call<'_>, _request: v1::StatusRequest) -> Result<v1:
             applied_index: status.applied_index.unwrap_or(0),
             revision: status.revision.0,
             time_us: status.time.0,
-            voters: vec![identity.node.0],
-            learners: Vec::new(),
+            voters: status.voters.iter().map(|node| node.0).collect(),
+            learners: status.learners.iter().map(|node| node.0).collect(),
             stopped_reason: status.stopped.map(|why| why.to_string()).unwrap_or_default(),
         });
     }

@@ -110,7 +110,11 @@ pub(super) fn of_watch(stop: WatchStop, cache: &str) -> WireError {
 
 fn of_unavailable(group: u32, error: Unavailable) -> WireError {
     match error {
-        Unavailable::NotLeader { .. } => WireError::not_leader(group, None),
+        // A node hands on what it does not lead, so that this only means that it could not.
+        Unavailable::NotLeader { leader: Some(leader) } => {
+            WireError::unavailable(format!("node {} leads group {group} and was not reached", leader.0))
+        }
+        Unavailable::NotLeader { leader: None } => WireError::unavailable("the group has no leader"),
         Unavailable::NoLeader => WireError::unavailable("the group has no leader"),
         Unavailable::Deadline => WireError::deadline(),
         Unavailable::Overloaded { retry_after } => {

@@ -5,7 +5,6 @@ use tenure_core::command::Command;
 use tenure_core::query::{Found, Query};
 use tenure_core::response::{Done, Response};
 
-use super::catalog::COPIES;
 use super::error::{of_failure, of_service};
 use super::handler::{Call, unexpected, unexpected_refusal};
 use super::{decode, encode};
@@ -34,7 +33,9 @@ pub(super) async fn put(call: &Call<'_>, request: v1::PutRequest) -> Result<v1::
             version: *version,
             created: *created,
         }),
-        Response::Refused(refusal) => v1::put_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
+        Response::Refused(refusal) => {
+            v1::put_reply::Verdict::Refused(encode::refusal(refusal, call.service.copies(group)))
+        }
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
         Response::Done(other) => return Err(unexpected(other)),
     };
@@ -59,7 +60,9 @@ pub(super) async fn delete(call: &Call<'_>, request: v1::DeleteRequest) -> Resul
         .await?;
     let verdict = match &answer.response {
         Response::Done(Done::Deleted { removed }) => v1::delete_reply::Verdict::Done(encode::deleted(*removed)),
-        Response::Refused(refusal) => v1::delete_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
+        Response::Refused(refusal) => {
+            v1::delete_reply::Verdict::Refused(encode::refusal(refusal, call.service.copies(group)))
+        }
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
         Response::Done(other) => return Err(unexpected(other)),
     };
@@ -95,7 +98,9 @@ pub(super) async fn touch(call: &Call<'_>, request: v1::TouchRequest) -> Result<
             version: *version,
             created: *created,
         }),
-        Response::Refused(refusal) => v1::touch_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
+        Response::Refused(refusal) => {
+            v1::touch_reply::Verdict::Refused(encode::refusal(refusal, call.service.copies(group)))
+        }
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
         Response::Done(other) => return Err(unexpected(other)),
     };

@@ -8,7 +8,6 @@ use tenure_core::query::{Found, Query, ReadFrom};
 use tenure_core::refusal::{Failure, Missing};
 use tenure_core::response::{Done, Response};
 
-use super::catalog::COPIES;
 use super::error::{object_gone, of_failure, of_follow, of_service, records_gone};
 use super::handler::{Call, unexpected, unexpected_refusal};
 use super::keys::reading;
@@ -31,11 +30,11 @@ pub(super) async fn create(
     let (group, answer) = call.submit(&namespace, request.request, command, deadline).await?;
     let (verdict, existed) = match &answer.response {
         Response::Done(Done::StreamCreated { record, existed }) => (
-            create_stream_reply::Verdict::Done(encode::stream_info(record, COPIES)),
+            create_stream_reply::Verdict::Done(encode::stream_info(record, call.service.copies(group))),
             *existed,
         ),
         Response::Refused(refusal) => (
-            create_stream_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
+            create_stream_reply::Verdict::Refused(encode::refusal(refusal, call.service.copies(group))),
             true,
         ),
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
@@ -57,7 +56,9 @@ pub(super) async fn list(call: &Call<'_>, request: v1::ListStreamsRequest) -> Re
     let Found::Streams(streams) = &read.found else {
         return Err(of_service(unexpected_find(&read.found)));
     };
-    let streams = streams.iter().map(|record| encode::stream_info(record, COPIES));
+    let streams = streams
+        .iter()
+        .map(|record| encode::stream_info(record, call.service.copies(group)));
     Ok(v1::ListStreamsReply {
         header: encode::header_of_read(group, &read),
         streams: streams.collect(),
@@ -76,7 +77,7 @@ pub(super) async fn get(call: &Call<'_>, request: v1::GetStreamRequest) -> Resul
     };
     Ok(v1::GetStreamReply {
         header: encode::header_of_read(group, &read),
-        stream: Some(encode::stream_info(&view.record, COPIES)),
+        stream: Some(encode::stream_info(&view.record, call.service.copies(group))),
         first: view.first,
         tail: view.tail,
         bytes: view.bytes,
@@ -114,7 +115,9 @@ pub(super) async fn append(call: &Call<'_>, request: v1::AppendRequest) -> Resul
     let (group, answer) = call.submit(&namespace, request.request, command, deadline).await?;
     let verdict = match &answer.response {
         Response::Done(Done::Appended(appended)) => append_reply::Verdict::Done(encode::appended(*appended)),
-        Response::Refused(refusal) => append_reply::Verdict::Refused(encode::refusal(refusal, COPIES)),
+        Response::Refused(refusal) => {
+            append_reply::Verdict::Refused(encode::refusal(refusal, call.service.copies(group)))
+        }
         Response::Failed(failure) => return Err(of_failure(failure.clone())),
         Response::Done(other) => return Err(unexpected(other)),
     };

@@ -5,7 +5,6 @@ use tenure_api::v1::{self, WireError, txn_reply, txn_result};
 use tenure_core::command::{Command, Operation, Txn};
 use tenure_core::response::{Done, OperationResult, Response};
 
-use super::catalog::COPIES;
 use super::error::{of_failure, of_service};
 use super::handler::{Call, unexpected};
 use super::{decode, encode};
@@ -53,7 +52,9 @@ pub(super) async fn execute(call: &Call<'_>, request: v1::TxnRequest) -> Result<
                 results: names.into_iter().zip(results).map(result).collect(),
             })
         }
-        Response::Refused(refusal) => txn_reply::Verdict::Refused(encode::refusal(&refusal, COPIES)),
+        Response::Refused(refusal) => {
+            txn_reply::Verdict::Refused(encode::refusal(&refusal, call.service.copies(group)))
+        }
         Response::Failed(failure) => return Err(of_failure(failure)),
         Response::Done(other) => return Err(unexpected(&other)),
     };

@@ -1,0 +1,60 @@
+//! A cluster of nodes, each a process of the real binary.
+
+use std::path::Path;
+use std::thread;
+
+use crate::process::NodeProcess;
+
+/// A cluster whose nodes have the ids 1, 2, 3 and so on. All are killed when this is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<NodeProcess>,
+}
+
+impl Cluster {
+    /// Starts so many nodes, one after the other, in folders under this one, and returns when each has been ready.
+    ///
+    /// # Panics
+    /// If one does not become ready.
+    pub fn start(folder: &Path, nodes: usize, home_groups: u32) -> Cluster {
+        let mut cluster = Cluster { nodes: Vec::new() };
+        while cluster.nodes.len() < nodes {
+            let folder = folder.join(format!("node-{}", cluster.nodes.len() + 1));
+            let node = NodeProcess::start_of_cluster(&folder, home_groups, &cluster.endpoints());
+            cluster.nodes.push(node);
+        }
+        cluster
+    }
+
+    /// Where the nodes listen, as clients are told.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.nodes.iter().map(NodeProcess::endpoint).collect()
+    }
+
+    /// The node of this id.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn node(&mut self, id: u64) -> &mut NodeProcess {
+        let index = usize::try_from(id).ok().and_then(|id| id.checked_sub(1));
+        let node = index.and_then(|index| self.nodes.get_mut(index));
+        node.unwrap_or_else(|| panic!("there is no node {id}"))
+    }
+
+    /// Kills all nodes (SIGKILL).
+    pub fn kill(&mut self) {
+        self.nodes.iter_mut().for_each(NodeProcess::kill);
+    }
+
+    /// Starts all nodes again, at the same time: none can serve before a majority is there.
+    ///
+    /// # Panics
+    /// If one does not become ready, or still runs.
+    pub fn restart(&mut self) {
+        thread::scope(|scope| {
+            for node in &mut self.nodes {
+                scope.spawn(|| node.restart());
+            }
+        });
+    }
+}

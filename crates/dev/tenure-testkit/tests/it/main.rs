@@ -18,5 +18,6 @@ mod renewal;
 mod repeat;
 mod support;
 mod sync;
+mod three_nodes;
 mod watch;
 mod wire;

@@ -44,10 +44,10 @@ impl Site {
     }
 }
 
-/// A client with connections of its own.
-pub(crate) async fn client(endpoint: &str) -> Client {
+/// A client with connections of its own. Several endpoints are separated by commas.
+pub(crate) async fn client(endpoints: &str) -> Client {
     let connecting = Client::builder()
-        .endpoints([endpoint])
+        .endpoints(endpoints.split(','))
         .timeout(CALL_TIMEOUT)
         .label("testkit")
         .connect();

@@ -92,7 +92,7 @@ pub const ONE_SHOT_AHEAD_MAX: Span = Span::from_secs(120);
 pub const ENDED_PER_ENTRY_MAX: usize = 4_096;
 /// Objects that end and rows that are swept in one entry if no single session takes more. Commands wait behind the ends
 /// of the entries before theirs, so this is what keeps a claim quick while very much ends at once.
-pub const ENDED_PER_ENTRY_USUAL: usize = 1_024;
+pub const ENDED_PER_ENTRY_USUAL: usize = 768;
 /// Namespaces of a cluster.
 pub const NAMESPACES_MAX: usize = 10_000;
 /// Caches and streams of a namespace.

@@ -186,7 +186,10 @@ pub(crate) fn end(run: &mut Run<'_>, id: SessionId, reason: EndReason) -> Sessio
         reason
     };
     let mut removed = 0;
-    for (incarnation, key) in owned(run.table, id, usize::MAX) {
+    let count = owned_count(run, id);
+    let owned = owned(run.table, id, count);
+    assert_eq!(owned.len(), count, "a session counts what it owns");
+    for (incarnation, key) in owned {
         run.table.delete(&keyspace::owned(id, incarnation, &key));
         let key_row_key = keyspace::key(incarnation, &key);
         let key_row = run.table.get(&key_row_key).expect("what a session owns exists");
@@ -254,20 +257,25 @@ pub(crate) fn kept_count(run: &mut Run<'_>, id: SessionId) -> usize {
     run.session(id).map_or(0, |row| row.kept as usize)
 }
 
-/// The first `limit` things that a session owns, in order.
+/// The first `limit` things that a session owns, in order. It does not look for one more: behind the last one the engine
+/// may have much to step over.
 pub(crate) fn owned(table: &(impl TableRead + ?Sized), id: SessionId, limit: usize) -> Vec<(Incarnation, Bytes)> {
+    let mut owned = Vec::new();
+    if limit == 0 {
+        return owned;
+    }
     let from = keyspace::owned_by(id);
     let to = prefix_end(&from).expect("a kind byte is below 255");
-    let mut owned = Vec::new();
     table.scan(&from, &to, &mut |key, _| {
-        if owned.len() == limit {
-            return Visit::Break(());
-        }
         owned.push((
             Incarnation(keyspace::number_at(key, 9)),
             Bytes::copy_from_slice(&key[17..]),
         ));
-        Visit::Continue(())
+        if owned.len() < limit {
+            Visit::Continue(())
+        } else {
+            Visit::Break(())
+        }
     });
     owned
 }

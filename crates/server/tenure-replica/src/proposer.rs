@@ -30,6 +30,9 @@ use crate::ticker::{TickView, next_tick};
 
 /// Entries that are proposed and not applied yet.
 pub(crate) const ENTRIES_IN_FLIGHT_MAX: usize = 4;
+/// The same while more is due than one entry ends: each of them takes a while to apply, and whoever comes waits for all
+/// that are in flight. One is applied, the next is synced, the third is on its way.
+const ENTRIES_IN_FLIGHT_WHILE_ENDING: usize = 3;
 /// How long nothing is proposed after the library refused.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(10);
 /// How often the proposer looks around while there is nothing to do, or no leader.
@@ -100,6 +103,7 @@ impl Proposer {
     async fn lead(&self, term: u64) -> Duration {
         loop {
             let now = self.shared.runtime.clock.now();
+            let in_flight_max = self.in_flight_max();
             let batch = {
                 let mut proposals = self.shared.proposals();
                 if now < proposals.paused_until {
@@ -108,7 +112,7 @@ impl Proposer {
                     self.fail_those_that_waited(Role::Waits);
                     return paused;
                 }
-                if proposals.in_flight >= ENTRIES_IN_FLIGHT_MAX {
+                if proposals.in_flight >= in_flight_max {
                     return LOOK_EVERY_IDLE;
                 }
                 proposals.waiting.take(now)
@@ -123,6 +127,14 @@ impl Proposer {
                 }
             }
             self.propose(batch, term).await;
+        }
+    }
+
+    fn in_flight_max(&self) -> usize {
+        if self.shared.progress.borrow().more_due {
+            ENTRIES_IN_FLIGHT_WHILE_ENDING
+        } else {
+            ENTRIES_IN_FLIGHT_MAX
         }
     }
 

@@ -7,6 +7,7 @@
 //! The loop is closed: a worker asks again when it has its answer, so a slow system is asked less. Latencies are those
 //! that workers saw, on the machine that the program runs on, which it shares with a server on the same machine.
 
+pub mod failover;
 pub mod floor;
 mod histogram;
 mod report;

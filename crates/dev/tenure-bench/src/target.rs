@@ -1,8 +1,12 @@
 //! A system under measurement, as the works see it.
 
 #[cfg(feature = "peers")]
+pub mod etcd;
+#[cfg(feature = "peers")]
 pub mod redis;
 pub mod tenure;
+#[cfg(feature = "peers")]
+pub mod zookeeper;
 
 use std::future::Future;
 use std::time::Duration;
@@ -100,6 +104,14 @@ pub enum Failure {
     #[cfg(feature = "peers")]
     #[error("redis: {0}")]
     Redis(std::sync::Arc<::redis::RedisError>),
+    /// etcd gave no answer, or an error.
+    #[cfg(feature = "peers")]
+    #[error("etcd: {0}")]
+    Etcd(std::sync::Arc<tonic::Status>),
+    /// ZooKeeper gave no answer, or an error.
+    #[cfg(feature = "peers")]
+    #[error("zookeeper: {0}")]
+    ZooKeeper(zookeeper::Trouble),
     /// An answer of a kind that was not expected, or none in time.
     #[error("{what}")]
     Unexpected {
@@ -111,6 +123,12 @@ pub enum Failure {
 impl Failure {
     pub(crate) fn refused(why: impl Into<String>) -> Failure {
         Failure::Refused { why: why.into() }
+    }
+
+    #[cfg(feature = "peers")]
+    pub(crate) fn not_measured(work: impl std::fmt::Display) -> Failure {
+        let why = format!("{work} is not compared with this system");
+        Failure::NotMeasured { why }
     }
 
     pub(crate) fn unexpected(what: impl Into<String>) -> Failure {

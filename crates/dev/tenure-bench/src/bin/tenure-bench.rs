@@ -3,16 +3,20 @@
 //! `cargo xtask bench` starts the systems and runs this against them in turns.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use rustix::process::{Pid, Signal, kill_process};
 
+use tenure_bench::target::etcd::Etcd;
 use tenure_bench::target::redis::Redis;
 use tenure_bench::target::tenure::{Place, Tenure};
-use tenure_bench::{Failure, Settings, Target, Work, floor, run};
+use tenure_bench::target::zookeeper::ZooKeeper;
+use tenure_bench::{Failure, Settings, Target, Work, failover, floor, run};
 
 /// The same as the product's, and for every system the same.
 #[global_allocator]
@@ -28,9 +32,14 @@ struct Arguments {
     system: System,
     /// The works, each for itself
     works: Vec<Work>,
-    /// Where the system listens
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7400")]
-    endpoint: String,
+    /// Where the system listens: nodes of one cluster, of which the first is asked as long as it answers
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7400"
+    )]
+    endpoint: Vec<String>,
     /// Workers, each with one operation under way
     #[arg(long, default_value_t = 64)]
     workers: usize,
@@ -40,6 +49,9 @@ struct Arguments {
     /// For how long each work is measured
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// Measure no work: kill this process, the leader, and measure how long it takes until the next claim succeeds
+    #[arg(long, value_name = "PID", conflicts_with = "works")]
+    kill: Option<i32>,
     /// For `disk`: the folder in which a file is written
     #[arg(long, default_value = ".")]
     folder: PathBuf,
@@ -52,6 +64,10 @@ enum System {
     Tenure,
     /// Redis, as durable as it was set up
     Redis,
+    /// etcd, which syncs what it answers
+    Etcd,
+    /// ZooKeeper, which syncs what it answers
+    Zookeeper,
     /// No server: an append with its sync in a file of the folder
     Disk,
 }
@@ -78,20 +94,25 @@ fn main() -> ExitCode {
 }
 
 async fn measure(arguments: &Arguments) -> Result<(), Failure> {
+    let (addresses, connections) = (&arguments.endpoint, arguments.connections);
+    // A holder asks anew before long.
+    let timeout = arguments.kill.map_or(CALL_TIMEOUT, |_| failover::CALL_TIMEOUT);
     match arguments.system {
         System::Tenure => {
             let place = Place {
-                endpoints: vec![arguments.endpoint.clone()],
+                endpoints: addresses.clone(),
                 tenant: "default".to_owned(),
                 namespace: "default".to_owned(),
-                timeout: CALL_TIMEOUT,
+                timeout,
             };
-            all(Tenure::connect(&place, arguments.connections).await?, arguments).await
+            all(Tenure::connect(&place, connections).await?, arguments).await
         }
         System::Redis => {
-            let targets = Redis::connect(&arguments.endpoint, CALL_TIMEOUT, arguments.connections).await?;
-            all(targets, arguments).await
+            let address = addresses.first().map_or("", String::as_str);
+            all(Redis::connect(address, timeout, connections).await?, arguments).await
         }
+        System::Etcd => all(Etcd::connect(addresses, timeout, connections).await?, arguments).await,
+        System::Zookeeper => all(ZooKeeper::connect(addresses, timeout, connections).await?, arguments).await,
         System::Disk => {
             let duration = Duration::from_secs(arguments.seconds);
             let latencies = floor::appends_with_sync(&arguments.folder, duration).map_err(told)?;
@@ -107,6 +128,12 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 async fn all<T: Target>(targets: Vec<T>, arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(process) = arguments.kill {
+        let holder = targets.first().ok_or_else(|| told("there is no connection"))?;
+        let seen = failover::measure(holder, &std::process::id().to_string(), || kill(process)).await?;
+        println!("{seen}");
+        return Ok(());
+    }
     let targets: Vec<Arc<T>> = targets.into_iter().map(Arc::new).collect();
     let settings = Settings {
         workers: arguments.workers,
@@ -120,6 +147,12 @@ async fn all<T: Target>(targets: Vec<T>, arguments: &Arguments) -> Result<(), Fa
         }
     }
     Ok(())
+}
+
+/// Ends a process without letting it do anything more.
+fn kill(process: i32) -> io::Result<()> {
+    let process = Pid::from_raw(process).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(kill_process(process, Signal::KILL)?)
 }
 
 fn told(error: impl fmt::Display) -> Failure {

@@ -55,7 +55,7 @@ const OPTIONAL: &[(&str, &[&str], &str)] = &[
     ),
     (
         "tenure-bench",
-        &["redis"],
+        &["prost", "redis", "rustix", "tonic", "tonic-prost"],
         "the product's binary measures itself and has no client of another system",
     ),
 ];

@@ -1,5 +1,7 @@
-//! Ours beside Redis: the same work, on the same machine and file system, in turns, both syncing every answer.
+//! Ours beside Redis, and three nodes of ours beside three of etcd and ZooKeeper: the same work, on the same machine and
+//! file system, in turns, all syncing every answer.
 
+mod cluster;
 mod server;
 mod table;
 
@@ -14,7 +16,7 @@ use server::{Server, System};
 use table::{Comparison, Counted, Floor, Measured};
 
 pub(crate) const HELP: &str = "\
-Usage: cargo xtask bench [--seconds N] [--quick]
+Usage: cargo xtask bench [--nodes N] [--seconds N] [--quick] [--profile NAME]
 
 Builds `tenure` and `tenure-bench` as they are built for images, starts one node of ours and Debian's Redis with `appendonly yes`
 and `appendfsync always` on the same file system, and measures both in turns: three rounds of N seconds (3 if
@@ -23,7 +25,13 @@ round with the middle rate of each side and the ratio, then how many syncs each 
 operations, counted by strace in runs of their own, and what an append with its sync and a round trip cost.
 
 It fails if a side made no syncs or an operation failed. --quick measures less, for one second each. What the
-machine does beside it slows both sides; the ratios say more than the rates.";
+machine does beside it slows both sides; the ratios say more than the rates.
+
+With --nodes 3 it starts three nodes of ours, three of Debian's etcd and three of Debian's ZooKeeper instead, and
+measures claims with their releases in turns, with 64 workers over 4 connections and 1 over 1; then it counts the
+syncs, and kills the leader of each, three times, to see how long a holder waits for its next claim. --nodes 1 does
+the same with one node of each, where there is nobody to take over. --profile says how ours are built: dist if
+nothing is said.";
 
 /// Packages of Debian that are measured or counted with.
 const DEBIAN_PACKAGES: &[&str] = &["redis-server", "strace"];
@@ -32,6 +40,8 @@ const ROUNDS: usize = 3;
 /// Seconds of a round if nothing is said, and at most.
 const SECONDS: u64 = 3;
 const SECONDS_MAX: u64 = 600;
+/// How the programs are built if nothing is said.
+const PROFILE: &str = "dist";
 /// Seconds of a run whose syncs are counted.
 const COUNTED_SECONDS: u64 = 2;
 /// What one measurement may take beyond its seconds: connecting, warming up, the last calls.
@@ -68,6 +78,9 @@ const ALONE: Load = Load {
 struct Options {
     seconds: u64,
     quick: bool,
+    /// How many nodes of ours, etcd and ZooKeeper; without it ours is measured beside Redis.
+    nodes: Option<usize>,
+    profile: String,
 }
 
 /// The programs that were built, and the folder for what servers leave behind.
@@ -80,14 +93,18 @@ struct Bench {
 pub(crate) fn run(repository: &Repository, arguments: &[String]) -> Result<(), Failure> {
     let options = parse(arguments)?;
     steps::step("what is measured beside ours", || {
-        testing::install_debian_packages(DEBIAN_PACKAGES)
+        let packages = options.nodes.map_or(DEBIAN_PACKAGES, |_| cluster::DEBIAN_PACKAGES);
+        testing::install_debian_packages(packages)
     })?;
     let mut bench = None;
     steps::step("build", || {
-        bench = Some(build(repository)?);
+        bench = Some(build(repository, &options.profile)?);
         Ok(())
     })?;
     let bench = bench.ok_or_else(|| Failure::Failed("nothing was built".to_owned()))?;
+    if let Some(nodes) = options.nodes {
+        return cluster::run(&bench, nodes, &options);
+    }
     let mut report = table::Report::default();
     steps::step("rounds", || rounds(&bench, &options, &mut report))?;
     steps::step("syncs", || syncs(&bench, &mut report))?;
@@ -97,7 +114,7 @@ pub(crate) fn run(repository: &Repository, arguments: &[String]) -> Result<(), F
 }
 
 fn parse(arguments: &[String]) -> Result<Options, Failure> {
-    let (mut seconds, mut quick) = (None, false);
+    let (mut seconds, mut quick, mut nodes, mut profile) = (None, false, None, None);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -108,6 +125,15 @@ fn parse(arguments: &[String]) -> Result<Options, Failure> {
                 let usage = || Failure::Usage(format!("--seconds takes a number from 1 to {SECONDS_MAX}"));
                 seconds = Some(valid.ok_or_else(usage)?);
             }
+            "--nodes" => {
+                let given = words.next().and_then(|value| value.parse().ok());
+                let valid = given.filter(|nodes| cluster::NODES.contains(nodes));
+                nodes = Some(valid.ok_or_else(|| Failure::Usage("--nodes takes 1 or 3".to_owned()))?);
+            }
+            "--profile" => {
+                let usage = || Failure::Usage("--profile takes a name".to_owned());
+                profile = Some(words.next().cloned().ok_or_else(usage)?);
+            }
             _ => return Err(Failure::Usage(format!("`bench` takes no argument {word:?}"))),
         }
     }
@@ -115,19 +141,21 @@ fn parse(arguments: &[String]) -> Result<Options, Failure> {
     Ok(Options {
         seconds: seconds.unwrap_or(default),
         quick,
+        nodes,
+        profile: profile.unwrap_or_else(|| PROFILE.to_owned()),
     })
 }
 
 /// Builds both programs, one after the other: built together, ours would get the peers' clients.
-fn build(repository: &Repository) -> Result<Bench, Failure> {
+fn build(repository: &Repository, profile: &str) -> Result<Bench, Failure> {
     let build = |arguments: &[&str]| {
         let mut command = steps::cargo(repository);
-        steps::run(command.args(["build", "--profile", "dist"]).args(arguments))
+        steps::run(command.args(["build", "--profile", profile]).args(arguments))
     };
     build(&["--package", "tenure"])?;
     build(&["--package", "tenure-bench", "--features", "peers"])?;
     let target = PathBuf::from(metadata::members(repository, "")?.target_directory);
-    let built = target.join("dist");
+    let built = target.join(profile);
     Ok(Bench {
         tenure: built.join("tenure"),
         measure: built.join("tenure-bench"),
@@ -181,7 +209,7 @@ fn syncs(bench: &Bench, report: &mut table::Report) -> Result<(), Failure> {
     for system in [System::Tenure, System::Redis] {
         let (program, name) = match system {
             System::Tenure => (bench.tenure.as_path(), "counted-tenure"),
-            System::Redis => (Path::new("redis-server"), "counted-redis"),
+            _ => (Path::new("redis-server"), "counted-redis"),
         };
         let trace = bench.folder.join(format!("{name}.trace"));
         let server = Server::start(system, program, &bench.folder.join(name), Some(&trace))?;
@@ -202,9 +230,21 @@ fn syncs(bench: &Bench, report: &mut table::Report) -> Result<(), Failure> {
 impl Bench {
     /// One measurement of one side.
     fn measure(&self, server: &Server, work: &str, load: Load, seconds: u64) -> Result<Measured, Failure> {
+        self.measure_at(server.system, server.address(), work, load, seconds)
+    }
+
+    /// One measurement of a system whose nodes are reached there.
+    fn measure_at(
+        &self,
+        system: System,
+        endpoints: &str,
+        work: &str,
+        load: Load,
+        seconds: u64,
+    ) -> Result<Measured, Failure> {
         let mut command = Command::new(&self.measure);
         command
-            .args([server.system.name(), work, "--endpoint", server.address()])
+            .args([system.name(), work, "--endpoint", endpoints])
             .args(["--workers", &load.workers.to_string()])
             .args(["--connections", &load.connections.to_string()])
             .args(["--seconds", &seconds.to_string()]);

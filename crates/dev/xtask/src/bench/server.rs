@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::failure::Failure;
 
 /// How long a server may take to serve.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often is looked whether something has happened.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// The calls that make data durable.
 const SYNC_CALLS: &str = "trace=fsync,fdatasync,sync_file_range,msync,sync,syncfs";
 
@@ -20,6 +20,8 @@ const SYNC_CALLS: &str = "trace=fsync,fdatasync,sync_file_range,msync,sync,syncf
 pub(crate) enum System {
     Tenure,
     Redis,
+    Etcd,
+    ZooKeeper,
 }
 
 impl System {
@@ -27,6 +29,8 @@ impl System {
         match self {
             System::Tenure => "tenure",
             System::Redis => "redis",
+            System::Etcd => "etcd",
+            System::ZooKeeper => "zookeeper",
         }
     }
 }
@@ -34,8 +38,8 @@ impl System {
 /// A server that serves. Dropping it ends it.
 pub(crate) struct Server {
     pub(crate) system: System,
-    child: Child,
-    address: String,
+    pub(super) child: Child,
+    pub(super) address: String,
 }
 
 impl Server {
@@ -47,20 +51,14 @@ impl Server {
         trace: Option<&Path>,
     ) -> Result<Server, Failure> {
         empty(folder)?;
-        let mut command = match trace {
-            None => Command::new(program),
-            Some(trace) => {
-                let mut command = Command::new("strace");
-                // The counter is the child of the server, so that the process that we have started is the server.
-                command.args(["-D", "-f", "--seccomp-bpf", "-qq", "-e", SYNC_CALLS, "-o"]);
-                command.arg(trace).arg(program);
-                command
-            }
-        };
+        let mut command = watched(program, trace);
         command.stdin(Stdio::null());
         match system {
-            System::Tenure => ours(command, folder),
+            System::Tenure => ours(command, folder, &[]),
             System::Redis => redis(command, folder),
+            System::Etcd | System::ZooKeeper => {
+                Err(Failure::Failed(format!("{} is started as a cluster", system.name())))
+            }
         }
     }
 
@@ -69,7 +67,7 @@ impl Server {
         &self.address
     }
 
-    fn spawn(system: System, command: &mut Command) -> Result<Server, Failure> {
+    pub(super) fn spawn(system: System, command: &mut Command) -> Result<Server, Failure> {
         let child = command
             .spawn()
             .map_err(|error| Failure::Failed(format!("cannot start {}: {error}", system.name())))?;
@@ -89,12 +87,27 @@ impl Drop for Server {
     }
 }
 
-fn ours(mut command: Command, folder: &Path) -> Result<Server, Failure> {
+/// A command that starts a program, watched by strace if its syncs are counted.
+pub(super) fn watched(program: &Path, trace: Option<&Path>) -> Command {
+    let Some(trace) = trace else {
+        return Command::new(program);
+    };
+    let mut command = Command::new("strace");
+    // The counter is the child of the server, so that the process that we have started is the server.
+    command.args(["-D", "-f", "--seccomp-bpf", "-qq", "-e", SYNC_CALLS, "-o"]);
+    command.arg(trace).arg(program);
+    command
+}
+
+/// Starts a node of ours that founds a cluster, or joins the one that these nodes are of.
+pub(super) fn ours(mut command: Command, folder: &Path, join: &[&str]) -> Result<Server, Failure> {
     command
         .args(["start", "--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(folder)
-        .env("TENURE_LOG", "warn")
-        .stdout(Stdio::piped());
+        .arg(folder);
+    if !join.is_empty() {
+        command.args(["--join", &join.join(",")]);
+    }
+    command.env("TENURE_LOG", "warn").stdout(Stdio::piped());
     let mut server = Server::spawn(System::Tenure, &mut command)?;
     let stdout = server.child.stdout.take().expect("it was asked to be a pipe");
     let mut line = String::new();
@@ -145,7 +158,7 @@ fn answers(address: &str) -> bool {
 }
 
 /// Makes a folder that has nothing in it.
-fn empty(folder: &Path) -> Result<(), Failure> {
+pub(super) fn empty(folder: &Path) -> Result<(), Failure> {
     let cannot = |error| Failure::Failed(format!("cannot make {}: {error}", folder.display()));
     if folder.exists() {
         std::fs::remove_dir_all(folder).map_err(cannot)?;

@@ -59,7 +59,7 @@ impl Comparison {
     }
 }
 
-fn middle(mut rounds: Vec<Measured>) -> Measured {
+pub(super) fn middle(mut rounds: Vec<Measured>) -> Measured {
     rounds.sort_by_key(|measured| measured.rate);
     rounds.swap_remove(rounds.len() / 2)
 }
@@ -185,12 +185,12 @@ impl fmt::Display for Report {
     }
 }
 
-fn cells(measured: &Measured) -> String {
+pub(super) fn cells(measured: &Measured) -> String {
     format!("{} | {} | {}", measured.rate, measured.p50_us, measured.p99_us)
 }
 
 /// Two digits behind the point, rounded down.
-fn ratio(one: u64, other: u64) -> String {
+pub(super) fn ratio(one: u64, other: u64) -> String {
     match (one * 100).checked_div(other) {
         Some(hundredths) => format!("{}.{:02}", hundredths / 100, hundredths % 100),
         None => "-".to_owned(),

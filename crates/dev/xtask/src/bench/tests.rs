@@ -92,17 +92,30 @@ fn options_are_read_and_others_refused() {
         options(&[]).unwrap(),
         Options {
             seconds: SECONDS,
-            quick: false
+            quick: false,
+            nodes: None,
+            profile: PROFILE.to_owned(),
         }
     );
     assert_eq!(
         options(&["--quick", "--seconds", "2"]).unwrap(),
         Options {
             seconds: 2,
-            quick: true
+            quick: true,
+            nodes: None,
+            profile: PROFILE.to_owned(),
         }
     );
-    for words in [&["--seconds"][..], &["--seconds", "0"], &["--seconds", "x"], &["claim"]] {
+    let three = options(&["--nodes", "3", "--profile", "ci"]).unwrap();
+    assert_eq!((three.nodes, three.profile.as_str()), (Some(3), "ci"));
+    for words in [
+        &["--seconds"][..],
+        &["--seconds", "0"],
+        &["--seconds", "x"],
+        &["--nodes", "2"],
+        &["--profile"],
+        &["claim"],
+    ] {
         assert_eq!(options(words).expect_err("it is refused").exit_code(), 2, "{words:?}");
     }
 }

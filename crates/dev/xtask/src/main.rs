@@ -10,6 +10,7 @@ mod failure;
 mod finding;
 mod fix;
 mod generate;
+mod image;
 mod lint;
 mod metadata;
 mod repository;
@@ -72,9 +73,15 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        summary: "ours beside Redis, in turns, with the syncs of both counted",
+        summary: "ours beside Redis, or with --nodes beside etcd and ZooKeeper, in turns, with all syncs counted",
         help: bench::HELP,
         run: bench::run,
+    },
+    Command {
+        name: "image",
+        summary: "a container image of one static binary, written without a daemon",
+        help: image::HELP,
+        run: image::run,
     },
     Command {
         name: "generate",

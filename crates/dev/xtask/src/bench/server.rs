@@ -107,7 +107,7 @@ pub(super) fn ours(mut command: Command, folder: &Path, join: &[&str]) -> Result
     if !join.is_empty() {
         command.args(["--join", &join.join(",")]);
     }
-    command.env("TENURE_LOG", "warn").stdout(Stdio::piped());
+    command.env("TENURE_LOG", "error").stdout(Stdio::piped());
     let mut server = Server::spawn(System::Tenure, &mut command)?;
     let stdout = server.child.stdout.take().expect("it was asked to be a pipe");
     let mut line = String::new();

@@ -172,6 +172,7 @@ async fn serve(machine: Arc<NodeMachine>) -> turmoil::Result {
         home_groups: 2,
         connections_max: 1_000,
         reserve_bytes: None,
+        log_entries_kept: None,
         insecure: true,
     };
     let engine = machine.disk.state();

@@ -1,5 +1,7 @@
 //! The cluster, its tenants and its namespaces, as tables.
 
+mod members;
+
 use serde::Serialize;
 use tonic::transport::Endpoint;
 
@@ -72,7 +74,18 @@ pub(crate) async fn cluster(
     client: &Client,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let ClusterCommand::Status = command;
+    match *command {
+        ClusterCommand::Status => status(global, client, output).await,
+        ClusterCommand::Nodes => members::nodes(global, output).await,
+        ClusterCommand::Groups => members::groups(global, output).await,
+        ClusterCommand::TransferLeader { group, node } => members::transfer(global, group, node, output).await,
+        ClusterCommand::Drain { node, undo } => members::drain(global, node, undo, output).await,
+        ClusterCommand::Remove { node, yes } => members::remove(global, node, yes, output).await,
+    }
+}
+
+/// `tenure cluster status`.
+async fn status(global: &Global, client: &Client, output: &mut Output) -> Result<(), Failure> {
     let status = match asked_directly(global).await {
         Some(reply) => reply,
         // Nobody answers. The client says best why.

@@ -71,6 +71,7 @@ async fn play(scratch: &Scratch, output: &mut Output) -> Result<(), Failure> {
         home_groups: HOME_GROUPS_DEV,
         connections_max: CONNECTIONS_MAX,
         reserve_bytes: None,
+        log_entries_kept: None,
         insecure: false,
     };
     let node = Node::start(config, Runtime::system(), open_on_disk())

@@ -79,6 +79,12 @@ pub(crate) enum Failure {
     /// A verdict: nothing changed.
     #[error("refused: {}", refusal::text(.0))]
     Refused(Box<Refusal>),
+    /// A verdict about the members of the cluster: nothing changed.
+    #[error("refused: {why}")]
+    Kept {
+        /// What stood in the way.
+        why: String,
+    },
     /// The cluster gave no answer, or an error.
     #[error("{}", client_text(.0))]
     Client(Box<Error>),
@@ -139,7 +145,7 @@ impl Failure {
         match self {
             Failure::Closed => 0,
             Failure::Failed { .. } | Failure::Damaged { .. } => FAILED,
-            Failure::Otherwise => ErrorCode::ConditionFailed.exit(),
+            Failure::Otherwise | Failure::Kept { .. } => ErrorCode::ConditionFailed.exit(),
             Failure::Lost { .. } => ErrorCode::SessionExpired.exit(),
             Failure::Ended { status } => *status,
             Failure::Arguments { .. } | Failure::Settings { .. } => USAGE,
@@ -155,7 +161,7 @@ impl Failure {
             Failure::Closed | Failure::Failed { .. } | Failure::Ended { .. } => FAILED_CODE,
             Failure::Lost { .. } => ErrorCode::SessionExpired.name(),
             Failure::Damaged { .. } => DAMAGED_CODE,
-            Failure::Otherwise => ErrorCode::ConditionFailed.name(),
+            Failure::Otherwise | Failure::Kept { .. } => ErrorCode::ConditionFailed.name(),
             Failure::Arguments { .. } | Failure::Settings { .. } => ErrorCode::Invalid.name(),
             Failure::Missing { .. } => ErrorCode::NotFound.name(),
             Failure::NotServing { .. } => ErrorCode::Unavailable.name(),
@@ -167,7 +173,7 @@ impl Failure {
     fn outcome(&self) -> Outcome {
         match self {
             Failure::Client(error) => error.outcome(),
-            Failure::Refused(_) | Failure::Otherwise => Outcome::Refused,
+            Failure::Refused(_) | Failure::Otherwise | Failure::Kept { .. } => Outcome::Refused,
             // What the command did is not known here.
             Failure::Lost { .. } | Failure::Ended { .. } => Outcome::Unknown,
             _ => Outcome::NotApplied,
@@ -215,7 +221,10 @@ pub(crate) fn report(failure: &Failure, format: Format) -> ExitCode {
         // The answer says it.
         (Failure::Closed | Failure::Otherwise | Failure::Ended { .. }, _) => Ok(()),
         (Failure::Refused(refused), Format::Json) => write_line(io::stdout(), json(&refusal::object(refused))),
-        (Failure::Refused(_), Format::Text) => write_line(io::stderr(), Ok(failure.to_string().into_bytes())),
+        (Failure::Kept { why }, Format::Json) => write_line(io::stdout(), json(&refusal::kept(why))),
+        (Failure::Refused(_) | Failure::Kept { .. }, Format::Text) => {
+            write_line(io::stderr(), Ok(failure.to_string().into_bytes()))
+        }
         (_, Format::Text) => write_line(io::stderr(), Ok(format!("tenure: {failure}").into_bytes())),
         (_, Format::Json) => write_line(io::stderr(), json(&ErrorObject::new(failure))),
     };

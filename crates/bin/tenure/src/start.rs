@@ -68,6 +68,7 @@ pub(crate) fn dev(arguments: &Dev, output: &mut Output) -> Result<(), Failure> {
         home_groups: HOME_GROUPS_DEV,
         connections_max: connections_max()?,
         reserve_bytes: None,
+        log_entries_kept: None,
         insecure: false,
     };
     serve(config, output)
@@ -93,6 +94,7 @@ pub(crate) fn start(arguments: &Start, output: &mut Output) -> Result<(), Failur
         home_groups: arguments.home_groups,
         connections_max: connections_max()?,
         reserve_bytes: None,
+        log_entries_kept: Some(arguments.log_entries_kept),
         insecure: arguments.insecure,
     };
     // Looked at first, so that a folder is not even made under wrong settings.
@@ -204,6 +206,7 @@ async fn run(config: NodeConfig, output: &mut Output) -> Result<(), Failure> {
         started = Node::start(config, Runtime::system(), open_on_disk()) => started,
     };
     let node = started.map_err(not_started)?;
+    let id = node.id();
     let ready = Ready {
         ready: vec![node.address().to_string()],
     };
@@ -215,6 +218,10 @@ async fn run(config: NodeConfig, output: &mut Output) -> Result<(), Failure> {
     tokio::select! {
         biased;
         () = signals.next() => {}
+        () = node.removed() => {
+            node.stop().await;
+            return Err(not_started(StartError::Removed { node: id }));
+        }
         why = node.failed() => {
             let what = format!("the node has failed; what it acknowledged was synced before: {why}");
             return Err(Failure::failed(what, "mend the cause and start it again"));
@@ -246,6 +253,10 @@ pub(crate) fn not_started(error: StartError) -> Failure {
         StartError::State(_) => Failure::failed("the node cannot start", what),
         StartError::Folder(_) => Failure::failed("the node cannot start", what),
         StartError::Join { .. } => Failure::failed(what, "look at those nodes, or give others with --join"),
+        StartError::Removed { .. } => Failure::failed(
+            what,
+            "set its folder aside; with an empty one and --join it comes back as a new node",
+        ),
         StartError::Listen { .. } => Failure::failed(what, "free the address, or choose another with --listen"),
         _ => Failure::failed(what, "look at the log above"),
     }

@@ -17,13 +17,37 @@ impl Cluster {
     /// # Panics
     /// If one does not become ready.
     pub fn start(folder: &Path, nodes: usize, home_groups: u32) -> Cluster {
+        Cluster::start_with(folder, nodes, home_groups, &[])
+    }
+
+    /// The same with further options of `tenure start`.
+    ///
+    /// # Panics
+    /// If one does not become ready.
+    pub fn start_with(folder: &Path, nodes: usize, home_groups: u32, options: &[&str]) -> Cluster {
         let mut cluster = Cluster { nodes: Vec::new() };
         while cluster.nodes.len() < nodes {
             let folder = folder.join(format!("node-{}", cluster.nodes.len() + 1));
-            let node = NodeProcess::start_of_cluster(&folder, home_groups, &cluster.endpoints());
+            let join = cluster.endpoints();
+            let node = NodeProcess::start_of_cluster_with(&folder, home_groups, &join, options);
             cluster.nodes.push(node);
         }
         cluster
+    }
+
+    /// Starts one more node, which joins those that run, and returns when it is ready. It gets the next id.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub fn add(&mut self, folder: &Path, home_groups: u32) {
+        let folder = folder.join(format!("node-{}", self.nodes.len() + 1));
+        let running = self
+            .nodes
+            .iter_mut()
+            .filter_map(|node| node.runs().then(|| node.endpoint()));
+        let join: Vec<String> = running.collect();
+        self.nodes
+            .push(NodeProcess::start_of_cluster(&folder, home_groups, &join));
     }
 
     /// Where the nodes listen, as clients are told.

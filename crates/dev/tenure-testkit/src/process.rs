@@ -59,7 +59,16 @@ impl NodeProcess {
     /// # Panics
     /// If it does not become ready.
     pub fn start_of_cluster(folder: &Path, home_groups: u32, join: &[String]) -> NodeProcess {
+        NodeProcess::start_of_cluster_with(folder, home_groups, join, &[])
+    }
+
+    /// The same with further options of `tenure start`.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub fn start_of_cluster_with(folder: &Path, home_groups: u32, join: &[String], options: &[&str]) -> NodeProcess {
         let mut command: Vec<OsString> = vec!["start".into(), "--home-groups".into(), home_groups.to_string().into()];
+        command.extend(options.iter().map(OsString::from));
         if !join.is_empty() {
             command.extend(["--join".into(), join.join(",").into()]);
         }
@@ -116,6 +125,27 @@ impl NodeProcess {
                 "the node did not start again ({:?}):\n{}",
                 failure.status, failure.stderr
             ),
+        }
+    }
+
+    /// The same on another address, which it keeps from then on.
+    ///
+    /// # Panics
+    /// If it does not become ready, or still runs.
+    pub fn restart_elsewhere(&mut self) {
+        self.address = free_address();
+        self.restart();
+    }
+
+    /// Starts it again where it is expected to end by itself before it is ready.
+    ///
+    /// # Panics
+    /// If it becomes ready, or still runs.
+    pub fn restart_refused(&mut self) -> StartFailure {
+        assert!(self.child.try_status().is_some(), "the node still runs");
+        match launch(&self.command, &self.folder, self.address, &self.wrapper) {
+            Ok(_) => panic!("the node of {} started again", self.folder.display()),
+            Err(failure) => failure,
         }
     }
 

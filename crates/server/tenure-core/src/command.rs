@@ -5,7 +5,9 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Fingerprint, Namespace, NodeId, Nonce, ObjectName, OneShotId, Secret, SessionId, SessionRef};
+use crate::ids::{
+    Fingerprint, GroupId, Namespace, NodeId, Nonce, ObjectName, OneShotId, Secret, SessionId, SessionRef,
+};
 use crate::time::{Span, Timestamp};
 
 mod form;
@@ -362,6 +364,28 @@ pub enum SystemCommand {
     },
     /// Reserves a block of revisions, raising the floor.
     ReserveBlock,
+    /// Takes a node out of the cluster for good: neither its id nor its folder ever comes back.
+    RemoveNode {
+        /// Which one.
+        node: NodeId,
+        /// How many nodes there were when it was found that the others can do without it. If there are not so many any
+        /// more, that may not be so any more either.
+        of: u64,
+    },
+    /// Says whether a node is to lead and to vote only where no other can.
+    DrainNode {
+        /// Which one.
+        node: NodeId,
+        /// Whether it is, or is not any more.
+        draining: bool,
+    },
+    /// Chooses who leads a group whenever it can, in the place of the one chosen before.
+    ChooseLeader {
+        /// Which group.
+        group: GroupId,
+        /// Which node.
+        node: NodeId,
+    },
 }
 
 /// What a cache was created with.

@@ -24,6 +24,8 @@
 //! | `c` | | system group: [`ClusterRow`] |
 //! | `n` | node | system group: [`NodeRecord`](crate::command::NodeRecord) |
 //! | `f` | folder | system group: the node of a folder |
+//! | `d` | node | system group: nothing: a node that is drained |
+//! | `l` | group | system group: the node that was chosen to lead a group |
 //! | `s` | tenant 0 namespace 0 | system group: the home of a namespace |
 //!
 //! A value is a form byte and the fields in order (see [`crate::codec`]).
@@ -33,7 +35,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::command::StreamSettings;
-use crate::ids::{Fingerprint, Incarnation, Namespace, NodeId, Nonce, ObjectName, OneShotId, Secret, SessionId};
+use crate::ids::{
+    Fingerprint, GroupId, Incarnation, Namespace, NodeId, Nonce, ObjectName, OneShotId, Secret, SessionId,
+};
 use crate::refusal::EndReason;
 use crate::response::Response;
 use crate::table::{Table, TableRead};
@@ -393,7 +397,17 @@ pub(crate) fn node(id: NodeId) -> Vec<u8> {
     numbered(b'n', id.0)
 }
 
-/// A node's folder.
+/// A node that is drained.
+pub(crate) fn drained(id: NodeId) -> Vec<u8> {
+    numbered(b'd', id.0)
+}
+
+/// The leader that was chosen for a group.
+pub(crate) fn chosen_leader(group: GroupId) -> Vec<u8> {
+    numbered(b'l', u64::from(group.0))
+}
+
+/// A node's folder. It stays when the node is removed, so that the folder never comes back.
 pub(crate) fn folder(folder: u128) -> Vec<u8> {
     wide(b'f', folder)
 }

@@ -93,6 +93,8 @@ pub const ENDED_PER_ENTRY_MAX: usize = 4_096;
 /// Objects that end and rows that are swept in one entry if no single session takes more. Commands wait behind the ends
 /// of the entries before theirs, so this is what keeps a claim quick while very much ends at once.
 pub const ENDED_PER_ENTRY_USUAL: usize = 768;
+/// Nodes of a cluster. Each has a replica of every group and a stream to every other one.
+pub const NODES_MAX: usize = 64;
 /// Namespaces of a cluster.
 pub const NAMESPACES_MAX: usize = 10_000;
 /// Caches and streams of a namespace.

@@ -4,7 +4,11 @@
 //! Every node has a replica of every group. With fewer than three nodes one of them votes: two voters would be stopped by
 //! the loss of either. With three or more, three vote, in the system group five if there are five. Of more nodes than
 //! voters, those of a home group are chosen by a number that each pair of group and node has, so that groups spread and a
-//! node that comes or goes moves few of them. The leaders spread over the voters by the number of the group.
+//! node that comes or goes moves few of them. The leaders spread over the voters by the number of the group, unless an
+//! operator has chosen one.
+//!
+//! A node that is drained leads only where no other can, and votes only where too few others follow: three of three nodes
+//! go on voting. Where it votes alone and one other node follows, that one takes its place; for that moment both vote.
 //!
 //! Only a node that follows closely is ever made a voter. A voter that is gone stays one until an operator removes it:
 //! whether it is gone for good, nobody here can know.
@@ -29,6 +33,10 @@ pub struct GroupView {
     pub leader: NodeId,
     /// The nodes of the cluster.
     pub nodes: BTreeSet<NodeId>,
+    /// Those of them that are drained.
+    pub draining: BTreeSet<NodeId>,
+    /// The leader that an operator has chosen.
+    pub chosen: Option<NodeId>,
     /// Who votes; while that changes, who votes before or after.
     pub voters: BTreeSet<NodeId>,
     /// Who has a replica and no vote.
@@ -62,15 +70,8 @@ pub fn next_move(view: &GroupView) -> Option<Move> {
     if let Some(missing) = view.nodes.iter().find(|node| !is_member(node)) {
         return Some(Move::AddLearner(*missing));
     }
-    if !wanted.contains(&view.leader)
-        && let Some(next) = view.voters.intersection(&wanted).next()
-    {
-        // One that cannot be reached now may be later.
-        let reached = view
-            .voters
-            .iter()
-            .find(|voter| wanted.contains(voter) && view.following.contains(voter));
-        return Some(Move::Transfer(*reached.unwrap_or(next)));
+    if let Some(next) = successor(view, &wanted) {
+        return Some(Move::Transfer(next));
     }
     let target = target(view, &wanted);
     if target != view.voters {
@@ -79,7 +80,7 @@ pub fn next_move(view: &GroupView) -> Option<Move> {
     if let Some(gone) = view.learners.iter().find(|node| !view.nodes.contains(node)) {
         return Some(Move::Remove(*gone));
     }
-    let preferred = preferred_leader(view.group, &view.voters)?;
+    let preferred = preferred_leader(view)?;
     let others = view.voters.iter().filter(|voter| **voter != view.leader);
     let all_follow = others.clone().all(|voter| view.following.contains(voter));
     (preferred != view.leader && all_follow).then_some(Move::Transfer(preferred))
@@ -89,34 +90,65 @@ pub fn next_move(view: &GroupView) -> Option<Move> {
 pub fn wanted_voters(view: &GroupView) -> BTreeSet<NodeId> {
     let counts = |node: &NodeId| *node == view.leader || view.voters.contains(node) || view.following.contains(node);
     let mut eligible: Vec<NodeId> = view.nodes.iter().copied().filter(counts).collect();
+    let able = |node: &NodeId| !view.draining.contains(node);
     if eligible.len() < VOTERS {
-        let one = if eligible.contains(&view.leader) {
-            Some(view.leader)
-        } else {
-            eligible.first().copied()
-        };
-        return one.into_iter().collect();
+        // The leader, if it may be: nothing has to move then.
+        eligible.sort_by_key(|node| (!able(node), *node != view.leader, *node));
+        return eligible.into_iter().take(1).collect();
     }
-    let voters = if view.group == GroupId::SYSTEM && eligible.len() >= SYSTEM_VOTERS {
-        SYSTEM_VOTERS
-    } else {
-        VOTERS
+    let able_count = eligible.iter().copied().filter(able).count();
+    let voters = match view.group {
+        GroupId::SYSTEM if able_count >= SYSTEM_VOTERS => SYSTEM_VOTERS,
+        _ => VOTERS,
     };
-    if view.group != GroupId::SYSTEM {
-        eligible.sort_by_key(|node| (weight(view.group, *node), *node));
-    }
+    eligible.sort_by_key(|node| {
+        let weight = match view.group {
+            GroupId::SYSTEM => 0,
+            group => weight(group, *node),
+        };
+        (!able(node), weight, *node)
+    });
     eligible.into_iter().take(voters).collect()
 }
 
-/// Who of the voters should lead.
-pub fn preferred_leader(group: GroupId, voters: &BTreeSet<NodeId>) -> Option<NodeId> {
-    let place = usize::try_from(group.0).ok()?.checked_rem(voters.len())?;
-    voters.iter().nth(place).copied()
+/// Whether a drained node has to vote on, because too few others are there.
+pub fn is_needed(nodes: &BTreeSet<NodeId>, draining: &BTreeSet<NodeId>) -> bool {
+    let able = nodes.difference(draining).count();
+    able == 0 || (able < VOTERS && nodes.len() >= VOTERS)
+}
+
+/// Who of the voters should lead: the one that was chosen, else one that the number of the group says.
+pub fn preferred_leader(view: &GroupView) -> Option<NodeId> {
+    let able: Vec<NodeId> = view.voters.difference(&view.draining).copied().collect();
+    if let Some(chosen) = view.chosen.filter(|chosen| able.contains(chosen)) {
+        return Some(chosen);
+    }
+    let voters = match able.is_empty() {
+        true => view.voters.iter().copied().collect(),
+        false => able,
+    };
+    let place = usize::try_from(view.group.0).ok()?.checked_rem(voters.len())?;
+    voters.get(place).copied()
+}
+
+/// Who leads in the place of a leader that should not vote, or should not lead.
+fn successor(view: &GroupView, wanted: &BTreeSet<NodeId>) -> Option<NodeId> {
+    let leaves = !wanted.contains(&view.leader);
+    let is_drained = view.draining.contains(&view.leader);
+    let other = |node: &NodeId| *node != view.leader && (leaves || !view.draining.contains(node));
+    let heirs: Vec<NodeId> = view.voters.intersection(wanted).copied().filter(other).collect();
+    let reached = heirs.iter().find(|heir| view.following.contains(heir)).copied();
+    match (leaves, is_drained) {
+        // One that cannot be reached now may be later.
+        (true, _) => reached.or(heirs.first().copied()),
+        (false, true) => reached,
+        (false, false) => None,
+    }
 }
 
 /// The voters of the next change. The leader is one of them: it makes the change.
 fn target(view: &GroupView, wanted: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
-    if wanted.contains(&view.leader) || wanted.is_empty() {
+    if wanted.contains(&view.leader) || wanted.len() <= 1 {
         let mut target = wanted.clone();
         target.insert(view.leader);
         return target;

@@ -1,9 +1,11 @@
 //! Every read as data. A read never sees what is due at the applied time, swept or not.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 
 use crate::command::NodeRecord;
-use crate::ids::{GroupId, Incarnation, Namespace, ObjectName, SessionId};
+use crate::ids::{GroupId, Incarnation, Namespace, NodeId, ObjectName, SessionId};
 use crate::refusal::{EndReason, Failure};
 use crate::response::{CacheRecord, StreamRecord};
 use crate::time::{Span, Timestamp};
@@ -78,6 +80,19 @@ pub enum ReadFrom {
     Offset(u64),
 }
 
+/// The nodes of a cluster, and what an operator wants of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodesView {
+    /// The nodes, by id.
+    pub nodes: Vec<NodeRecord>,
+    /// Those that are drained.
+    pub draining: BTreeSet<NodeId>,
+    /// Who was chosen to lead which group.
+    pub leaders: BTreeMap<GroupId, NodeId>,
+    /// The id that the next node gets. A lower one that is not among the nodes was removed.
+    pub next: u64,
+}
+
 /// What a read found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -98,8 +113,8 @@ pub enum Found {
     Home(Option<GroupId>),
     /// Namespaces with their homes.
     Namespaces(Vec<(Namespace, GroupId)>),
-    /// The nodes, by id.
-    Nodes(Vec<NodeRecord>),
+    /// The nodes.
+    Nodes(NodesView),
     /// The cluster, or nothing before it is founded.
     Cluster(Option<ClusterView>),
     /// The session, or nothing.

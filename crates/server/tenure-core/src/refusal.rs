@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ObjectName, SessionId};
+use crate::ids::{NodeId, ObjectName, SessionId};
 use crate::response::{CacheRecord, StreamRecord};
 use crate::time::Span;
 
@@ -143,6 +143,8 @@ pub enum Missing {
     Session(SessionId),
     /// A stream.
     Stream(ObjectName),
+    /// A node.
+    Node(NodeId),
 }
 
 impl std::fmt::Display for Missing {
@@ -152,6 +154,7 @@ impl std::fmt::Display for Missing {
             Missing::Session(session) => write!(f, "session {session}"),
             Missing::Key(key) => write!(f, "key {}", key.escape_ascii()),
             Missing::Stream(name) => write!(f, "stream {name}"),
+            Missing::Node(node) => write!(f, "node {}", node.0),
         }
     }
 }

@@ -243,6 +243,12 @@ pub enum SystemDone {
         /// Its first revision.
         first: u64,
     },
+    /// The node is not in the cluster any more.
+    NodeRemoved,
+    /// The node is drained, or is not any more, as asked.
+    NodeMarked,
+    /// This leader is chosen.
+    LeaderChosen,
 }
 
 /// A cache as its home group knows it.

@@ -205,7 +205,7 @@ impl GroupRestore {
             Some(b'R') => key == keyspace::REVISIONS,
             Some(b'X') => true,
             Some(b'c') => self.kind == GroupKind::System && key == keyspace::CLUSTER,
-            Some(b'n' | b'f' | b's') => self.kind == GroupKind::System,
+            Some(b'n' | b'f' | b'd' | b'l' | b's') => self.kind == GroupKind::System,
             _ => self.kind == GroupKind::Home,
         };
         if !belongs {
@@ -216,7 +216,8 @@ impl GroupRestore {
             Some(b'R') => self.revisions(&row).map(|()| None),
             Some(b'c') => self.cluster(&row).map(Some),
             Some(b'n') => row.read::<NodeRecord>().map(|_| None),
-            Some(b'f') => row.read::<NodeId>().map(|_| None),
+            Some(b'f' | b'l') => row.read::<NodeId>().map(|_| None),
+            Some(b'd') => Ok(None),
             Some(b's') => row.same::<GroupId>().map(Some),
             Some(b'C') => row.same::<CacheRecord>().map(Some),
             Some(b'A') => row.same::<StreamRecord>().map(Some),

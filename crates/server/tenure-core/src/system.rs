@@ -1,12 +1,16 @@
-//! The system group: which namespace lives in which home group, which nodes there are, and the revision floor.
+//! The system group: which namespace lives in which home group, which nodes there are and what an operator wants of them,
+//! and the revision floor.
+
+use std::ops::ControlFlow;
 
 use crate::command::{NodeRecord, SystemCommand};
 use crate::ids::{GroupId, Namespace, NodeId};
 use crate::keyspace::{self, ClusterRow};
-use crate::limits::{BLOCK_REVISIONS, NAMESPACES_MAX};
+use crate::limits::{BLOCK_REVISIONS, NAMESPACES_MAX, NODES_MAX};
 use crate::machine::Run;
-use crate::refusal::Failure;
+use crate::refusal::{Failure, Missing};
 use crate::response::SystemDone;
+use crate::table::prefix_end;
 
 /// The node that founds a cluster.
 const FIRST_NODE: u64 = 1;
@@ -19,6 +23,9 @@ pub(crate) fn execute(run: &mut Run<'_>, command: &SystemCommand) -> Result<Syst
         SystemCommand::AddNode { folder, address } => add_node(run, *folder, address),
         SystemCommand::AssignNamespace { namespace } => assign(run, namespace),
         SystemCommand::ReserveBlock => reserve(run),
+        SystemCommand::RemoveNode { node, of } => remove_node(run, *node, *of),
+        SystemCommand::DrainNode { node, draining } => drain_node(run, *node, *draining),
+        SystemCommand::ChooseLeader { group, node } => choose_leader(run, *group, *node),
     }
 }
 
@@ -50,8 +57,13 @@ fn found(run: &mut Run<'_>, cluster: u128, home_groups: u32) -> Result<SystemDon
 fn add_node(run: &mut Run<'_>, folder: u128, address: &str) -> Result<SystemDone, Failure> {
     let mut row = cluster(run)?;
     let id = match keyspace::read::<NodeId>(run.table, &keyspace::folder(folder)) {
-        Some(id) => id,
+        Some(id) if is_node(run, id) => id,
+        Some(id) => {
+            let rule = format!("it is that of node {}, which was removed: join with an empty one", id.0);
+            return Err(Failure::invalid("folder", rule));
+        }
         None => {
+            Failure::unless_within("nodes", rows_of(run, b"n").len() + 1, NODES_MAX)?;
             let id = NodeId(row.next_node);
             row.next_node += 1;
             write(run, &row);
@@ -66,6 +78,83 @@ fn add_node(run: &mut Run<'_>, folder: u128, address: &str) -> Result<SystemDone
     };
     keyspace::write(run.table, keyspace::node(id), &record);
     Ok(SystemDone::NodeAdded { id })
+}
+
+fn remove_node(run: &mut Run<'_>, node: NodeId, of: u64) -> Result<SystemDone, Failure> {
+    let row = cluster(run)?;
+    if !is_node(run, node) {
+        return match (FIRST_NODE..row.next_node).contains(&node.0) {
+            true => Ok(SystemDone::NodeRemoved),
+            false => Err(missing(node)),
+        };
+    }
+    let nodes = rows_of(run, b"n").len();
+    if nodes == 1 {
+        return Err(Failure::invalid("node", "the last one of a cluster stays"));
+    }
+    if nodes as u64 != of {
+        return Err(Failure::Overloaded {
+            what: "another node came or went at the same moment".to_owned(),
+            retry_after: crate::time::Span::from_millis(100),
+        });
+    }
+    // The row of its folder stays.
+    run.table.delete(&keyspace::node(node));
+    run.table.delete(&keyspace::drained(node));
+    for key in rows_of(run, b"l") {
+        if keyspace::read::<NodeId>(run.table, &key) == Some(node) {
+            run.table.delete(&key);
+        }
+    }
+    Ok(SystemDone::NodeRemoved)
+}
+
+fn drain_node(run: &mut Run<'_>, node: NodeId, draining: bool) -> Result<SystemDone, Failure> {
+    cluster(run)?;
+    if !is_node(run, node) {
+        return Err(missing(node));
+    }
+    let key = keyspace::drained(node);
+    match draining {
+        true => {
+            keyspace::write(run.table, key, &());
+        }
+        false => run.table.delete(&key),
+    }
+    Ok(SystemDone::NodeMarked)
+}
+
+fn choose_leader(run: &mut Run<'_>, group: GroupId, node: NodeId) -> Result<SystemDone, Failure> {
+    let row = cluster(run)?;
+    if group.0 > row.home_groups {
+        return Err(Failure::invalid("group", format!("at most {}", row.home_groups)));
+    }
+    if !is_node(run, node) {
+        return Err(missing(node));
+    }
+    keyspace::write(run.table, keyspace::chosen_leader(group), &node);
+    Ok(SystemDone::LeaderChosen)
+}
+
+fn is_node(run: &Run<'_>, node: NodeId) -> bool {
+    run.table.get(&keyspace::node(node)).is_some()
+}
+
+fn missing(node: NodeId) -> Failure {
+    Failure::NotFound {
+        what: Missing::Node(node),
+    }
+}
+
+/// The keys of the rows of a kind of which there are few.
+fn rows_of(run: &Run<'_>, kind: &[u8]) -> Vec<Vec<u8>> {
+    let end = prefix_end(kind).expect("a kind byte is below 255");
+    let mut keys = Vec::new();
+    run.table.scan(kind, &end, &mut |key, _| {
+        keys.push(key.to_vec());
+        ControlFlow::Continue(())
+    });
+    keys
 }
 
 fn assign(run: &mut Run<'_>, namespace: &Namespace) -> Result<SystemDone, Failure> {

@@ -1,6 +1,6 @@
 //! Founding a cluster, and keeping every home group in revisions. `standing` says whose a folder is and lets a fresh one
 //! ask to be let in, `book` knows where the nodes are and lets others in, `driver` makes the groups what the placement
-//! says.
+//! says, `operator` does what an operator asks.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use crate::service::{Service, ServiceError};
 
 pub(crate) mod book;
 pub(crate) mod driver;
+pub(crate) mod operator;
 pub(crate) mod standing;
 
 /// Tenant and namespace that exist from the first start.

@@ -10,6 +10,11 @@ pub const HOME_GROUPS_START: u32 = 8;
 /// No cluster has more home groups: each costs every node memory and heartbeats.
 pub const HOME_GROUPS_MAX: u32 = 1_024;
 
+/// Fewer entries are not kept of a group's log: those are under way to replicas that follow.
+pub const LOG_ENTRIES_KEPT_MIN: u64 = 64;
+/// Nor more: each takes memory and room on the disk.
+pub const LOG_ENTRIES_KEPT_MAX: u64 = 1_000_000;
+
 /// How many connections a node takes, if there are file descriptors for them.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
@@ -33,6 +38,9 @@ pub struct NodeConfig {
     /// Bytes of the disk that are kept free: below that whatever grows is refused. `None`: 256 MiB, and of a disk under
     /// 1 GiB a quarter. `Some(0)` switches it off.
     pub reserve_bytes: Option<u64>,
+    /// How many entries of each group's log are kept for replicas that are behind; one that lacks more gets a snapshot.
+    /// `None`: 10,000.
+    pub log_entries_kept: Option<u64>,
     /// Allows an address that other machines reach although nothing there is authenticated or encrypted.
     pub insecure: bool,
 }
@@ -60,6 +68,12 @@ pub enum ConfigError {
         /// What was asked for.
         asked: u32,
     },
+    /// The number of entries that are kept is out of bounds.
+    #[error("log_entries_kept is {asked}: it must be from {LOG_ENTRIES_KEPT_MIN} to {LOG_ENTRIES_KEPT_MAX}")]
+    LogEntriesKept {
+        /// What was asked for.
+        asked: u64,
+    },
 }
 
 impl NodeConfig {
@@ -79,6 +93,11 @@ impl NodeConfig {
                 asked: self.home_groups,
             });
         }
+        if let Some(asked) = self.log_entries_kept
+            && !(LOG_ENTRIES_KEPT_MIN..=LOG_ENTRIES_KEPT_MAX).contains(&asked)
+        {
+            return Err(ConfigError::LogEntriesKept { asked });
+        }
         Ok(())
     }
 }
@@ -96,6 +115,7 @@ mod tests {
             home_groups: HOME_GROUPS_DEV,
             connections_max: CONNECTIONS_MAX,
             reserve_bytes: None,
+            log_entries_kept: None,
             insecure,
         }
     }
@@ -122,6 +142,19 @@ mod tests {
         assert!(matches!(settings.check(), Err(ConfigError::NoAddress { .. })));
         settings.advertise = Some("node-2:7400".to_owned());
         assert_eq!(settings.check(), Ok(()));
+    }
+
+    #[test]
+    fn the_number_of_entries_that_are_kept_is_bounded() {
+        let mut settings = config("127.0.0.1:0", false);
+        for asked in [LOG_ENTRIES_KEPT_MIN, LOG_ENTRIES_KEPT_MAX] {
+            settings.log_entries_kept = Some(asked);
+            assert_eq!(settings.check(), Ok(()));
+        }
+        for asked in [LOG_ENTRIES_KEPT_MIN - 1, LOG_ENTRIES_KEPT_MAX + 1] {
+            settings.log_entries_kept = Some(asked);
+            assert_eq!(settings.check(), Err(ConfigError::LogEntriesKept { asked }));
+        }
     }
 
     #[test]

@@ -100,6 +100,12 @@ pub enum StartError {
         /// What they said.
         why: String,
     },
+    /// The node was removed from its cluster, and changes nothing there any more.
+    #[error("node {node} was removed from the cluster, for good")]
+    Removed {
+        /// The node.
+        node: u64,
+    },
     /// The node came up and could not be made ready.
     #[error("the node did not become ready: {why}")]
     NotReady {
@@ -145,6 +151,7 @@ impl Node {
                 failed: failed_sender,
             }),
             runtime: &runtime,
+            log_entries_kept: config.log_entries_kept,
         };
         let (groups, home_groups) = opening.groups(config.home_groups).await?;
         let holders = Holders {
@@ -195,6 +202,16 @@ impl Node {
             // The log is closed: it will not fail any more.
             Err(_) => std::future::pending().await,
         }
+    }
+
+    /// Completes when this node was removed from the cluster: the process is to stop it and to end.
+    pub async fn removed(&self) {
+        self.service.identity().peers.removed().await;
+    }
+
+    /// The node's id.
+    pub fn id(&self) -> u64 {
+        self.service.identity().node.0
     }
 
     /// Stops: nothing that was acknowledged is lost, what the node leads is handed to other nodes, and what is under way is

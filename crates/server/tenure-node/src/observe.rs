@@ -6,6 +6,7 @@
 
 pub(crate) mod histogram;
 pub(crate) mod log_limit;
+pub(crate) mod peers;
 pub(crate) mod transitions;
 
 use std::collections::BTreeMap;
@@ -73,6 +74,10 @@ pub(crate) struct GroupGauges {
     pub(crate) waiting_keep_alives: Gauge,
     pub(crate) entries_in_flight: Gauge,
     pub(crate) entries: Counter,
+    pub(crate) leader: Gauge,
+    pub(crate) leads: Gauge,
+    pub(crate) snapshots_installed: Counter,
+    pub(crate) snapshots_sent: Counter,
     pub(crate) state_pending_bytes: Gauge,
     pub(crate) feed_bytes: Gauge,
     pub(crate) feed_age_seconds: Gauge,
@@ -158,6 +163,10 @@ impl GroupGauges {
             waiting_keep_alives: gauge("tenure_group_waiting_keep_alives"),
             entries_in_flight: gauge("tenure_group_entries_in_flight"),
             entries: register_counter(recorder, "tenure_group_entries_total", Some(group)),
+            leader: gauge("tenure_group_leader"),
+            leads: gauge("tenure_group_leads"),
+            snapshots_installed: register_counter(recorder, "tenure_group_snapshots_installed_total", Some(group)),
+            snapshots_sent: register_counter(recorder, "tenure_group_snapshots_sent_total", Some(group)),
             state_pending_bytes: gauge("tenure_group_state_pending_bytes"),
             feed_bytes: gauge("tenure_group_feed_bytes"),
             feed_age_seconds: gauge("tenure_group_feed_age_seconds"),

@@ -7,6 +7,7 @@
 //! not applied. Everything else that fails is unknown, and the session's request number is what makes asking
 //! again safe.
 
+mod administer;
 mod apply;
 mod effects;
 mod error;
@@ -29,6 +30,7 @@ mod ticker;
 mod time;
 mod write_behind;
 
+pub use administer::{Progress, ReplicaProgress};
 pub use effects::{EffectSink, EntrySize};
 pub use error::{OpenError, Outcome, Unavailable};
 pub use lane::{JobLost, Lane};

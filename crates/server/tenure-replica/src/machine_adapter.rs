@@ -149,6 +149,8 @@ impl RaftStateMachine<TypeConfig> for MachineAdapter {
         match installed.await {
             Ok(Ok(())) => {
                 self.snapshot_known.store(true, Ordering::Relaxed);
+                let shared = &self.applier.shared;
+                shared.snapshots_installed.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
             Ok(Err(why)) => Err(io::Error::other(why)),

@@ -16,8 +16,10 @@ use tenure_core::ids::NodeId;
 
 use crate::error::{Outcome, Unavailable};
 use crate::leadership::{self, Role};
+use crate::network::Peers;
 use crate::raft_types::{Raft, TypeConfig, in_scope};
 use crate::replica::{Replica, Running};
+use crate::shared::Shared;
 
 /// How long a change of the membership may take.
 const CHANGED_WITHIN: Duration = Duration::from_secs(10);
@@ -25,6 +27,8 @@ const CHANGED_WITHIN: Duration = Duration::from_secs(10);
 const TRANSFERRED_WITHIN: Duration = Duration::from_secs(3);
 /// Whom the leadership goes to lacks at most so many entries.
 const TRANSFER_LAG_MAX: u64 = 64;
+/// A voter that lacks at most so many entries counts as one that follows.
+const FOLLOWS_LAG_MAX: u64 = 256;
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -165,46 +169,12 @@ impl Replica {
         let Running {
             shared, raft, peers, ..
         } = &*self.running;
-        if to == shared.node {
-            self.leads()?;
-            return Ok(());
-        }
-        self.leads()?;
-        let known = members(raft);
-        if !known.voters.contains(&to) {
-            return Err(refused(format!("node {} is not a voter of the group", to.0)));
-        }
-        if !peers.as_ref().is_some_and(|peers| peers.is_connected(to)) {
-            return Err(refused(format!("node {} cannot be reached", to.0)));
-        }
-        let last = raft.metrics().borrow_watched().last_log_index;
-        let replicated = known.replicated.get(&to).copied().flatten();
-        if replicated.map(|index| index.saturating_add(TRANSFER_LAG_MAX)) < last {
-            return Err(refused(format!("node {} is too far behind", to.0)));
-        }
-        let asked = in_scope(shared.next_seed(), raft.trigger().transfer_leader(to.0)).await;
-        if let Err(fatal) = asked {
-            leadership::library_stopped(shared, &fatal);
-            return Err(shared.stopped_error(false).into());
-        }
-        let over = async {
-            while matches!(leadership::role(raft, shared), Role::Leads(_) | Role::Begins) {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        };
-        let over = tokio::time::timeout(TRANSFERRED_WITHIN, over).await;
-        over.map_err(|_| refused(format!("node {} has not taken the leadership in time", to.0)))
+        transfer(shared, raft, peers.as_ref(), to).await
     }
 
     fn leads(&self) -> Result<(), MembershipError> {
         let Running { shared, raft, .. } = &*self.running;
-        if shared.stopped().is_some() {
-            return Err(shared.stopped_error(false).into());
-        }
-        match leadership::role(raft, shared) {
-            Role::Leads(_) => Ok(()),
-            role => Err(leadership::refusal(role).into()),
-        }
+        leads(shared, raft)
     }
 
     async fn change(&self, members: ChangeMembers<u64, ()>, retain: bool) -> Result<(), MembershipError> {
@@ -241,6 +211,96 @@ impl Replica {
             }
             Err(_) => Err(Unavailable::QuorumTimeout.into()),
         }
+    }
+}
+
+/// See [`Replica::transfer_leadership`].
+pub(crate) async fn transfer(
+    shared: &Arc<Shared>,
+    raft: &Raft,
+    peers: Option<&Peers>,
+    to: NodeId,
+) -> Result<(), MembershipError> {
+    leads(shared, raft)?;
+    if to == shared.node {
+        return Ok(());
+    }
+    let known = members(raft);
+    if !known.voters.contains(&to) {
+        return Err(refused(format!("node {} is not a voter of the group", to.0)));
+    }
+    if !peers.is_some_and(|peers| peers.is_connected(to)) {
+        return Err(refused(format!("node {} cannot be reached", to.0)));
+    }
+    let last = raft.metrics().borrow_watched().last_log_index;
+    let replicated = known.replicated.get(&to).copied().flatten();
+    if replicated.map(|index| index.saturating_add(TRANSFER_LAG_MAX)) < last {
+        return Err(refused(format!("node {} is too far behind", to.0)));
+    }
+    let asked = in_scope(shared.next_seed(), raft.trigger().transfer_leader(to.0)).await;
+    if let Err(fatal) = asked {
+        leadership::library_stopped(shared, &fatal);
+        return Err(shared.stopped_error(false).into());
+    }
+    let over = async {
+        while matches!(leadership::role(raft, shared), Role::Leads(_) | Role::Begins) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    let over = tokio::time::timeout(TRANSFERRED_WITHIN, over).await;
+    over.map_err(|_| refused(format!("node {} has not taken the leadership in time", to.0)))
+}
+
+/// Whether the voters of a group that are left without a node, and follow closely, are a majority.
+///
+/// # Errors
+/// [`MembershipError`]: this node does not lead, or they are none. Nothing was changed.
+pub(crate) fn may_lose(
+    shared: &Arc<Shared>,
+    raft: &Raft,
+    peers: Option<&Peers>,
+    node: NodeId,
+) -> Result<(), MembershipError> {
+    leads(shared, raft)?;
+    let known = members(raft);
+    if !known.voters.contains(&node) {
+        return Ok(());
+    }
+    let group = shared.group.0;
+    if known.joint {
+        return Err(refused(format!(
+            "the voters of group {group} are being changed: ask again in a moment"
+        )));
+    }
+    let last = raft.metrics().borrow_watched().last_log_index;
+    let follows = |voter: &NodeId| {
+        let replicated = known.replicated.get(voter).copied().flatten();
+        replicated.map(|index| index.saturating_add(FOLLOWS_LAG_MAX)) >= last
+            && peers.is_some_and(|peers| peers.is_connected(*voter))
+    };
+    let others = known.voters.iter().filter(|voter| **voter != node);
+    let left = others.filter(|voter| **voter == shared.node || follows(voter)).count();
+    let majority = known.voters.len() / 2 + 1;
+    if left >= majority {
+        return Ok(());
+    }
+    let node = node.0;
+    Err(refused(match known.voters.len() {
+        1 => format!("only node {node} votes in group {group}: drain it first, with another node there"),
+        voters => format!(
+            "without node {node} only {left} of the {voters} voters of group {group} could be reached, and a majority is \
+             {majority}"
+        ),
+    }))
+}
+
+fn leads(shared: &Arc<Shared>, raft: &Raft) -> Result<(), MembershipError> {
+    if shared.stopped().is_some() {
+        return Err(shared.stopped_error(false).into());
+    }
+    match leadership::role(raft, shared) {
+        Role::Leads(_) => Ok(()),
+        role => Err(leadership::refusal(role).into()),
     }
 }
 

@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
+use tonic::Status;
 
 use tenure_core::ids::{GroupId, NodeId};
 
@@ -38,6 +39,8 @@ use crate::shared::Shared;
 const PROTOCOL: u32 = 1;
 /// The longest message between nodes.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
+/// With this key a refusal says that whoever is refused was removed from the cluster.
+const REMOVED_KEY: &str = "tenure-removed";
 /// Groups that may be registered.
 const GROUPS_MAX: usize = 65_536;
 
@@ -84,7 +87,17 @@ struct Inner {
 struct World {
     identity: PeerIdentity,
     runtime: Runtime,
-    book: watch::Sender<BTreeMap<NodeId, PeerRecord>>,
+    book: watch::Sender<Book>,
+    /// Whether this node was removed from the cluster.
+    removed: watch::Sender<bool>,
+}
+
+/// What is known of the other nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Book {
+    records: BTreeMap<NodeId, PeerRecord>,
+    /// The id that the next node gets, as of these records; 0 if that is not known.
+    next: u64,
 }
 
 /// A group of this node, as peers reach it.
@@ -106,7 +119,8 @@ impl Peers {
         let world = World {
             identity,
             runtime,
-            book: watch::Sender::new(BTreeMap::new()),
+            book: watch::Sender::default(),
+            removed: watch::Sender::new(false),
         };
         Ok(Peers {
             inner: Arc::new(Inner {
@@ -129,17 +143,29 @@ impl Peers {
     /// Notes where a node is reached and which folder it has. A connection to another address is ended.
     pub fn set(&self, node: NodeId, record: PeerRecord) {
         self.inner.world.book.send_if_modified(|book| {
-            let changed = book.get(&node) != Some(&record);
-            book.insert(node, record);
+            let changed = book.records.get(&node) != Some(&record);
+            book.records.insert(node, record);
             changed
         });
     }
 
-    /// Replaces everything that is known of nodes.
-    pub fn set_all(&self, records: BTreeMap<NodeId, PeerRecord>) {
-        self.inner.world.book.send_if_modified(|book| {
-            let changed = *book != records;
-            *book = records;
+    /// Replaces everything that is known of nodes. These are all of them, this one too, and `next` is the id that another one
+    /// would get: a lower one that is not among them was removed. Who comes with such an id is refused by name, and if it
+    /// is this node's own, [`removed`](Peers::removed) completes. A `next` of 0 says nothing of removed nodes.
+    pub fn set_all(&self, mut records: BTreeMap<NodeId, PeerRecord>, next: u64) {
+        let World {
+            identity,
+            book,
+            removed,
+            ..
+        } = &*self.inner.world;
+        if records.remove(&identity.node).is_none() && identity.node.0 < next {
+            removed.send_replace(true);
+        }
+        let now = Book { records, next };
+        book.send_if_modified(|book| {
+            let changed = *book != now;
+            *book = now;
             changed
         });
     }
@@ -148,12 +174,27 @@ impl Peers {
     pub fn forget(&self, node: NodeId) {
         // The way to it stays, and leads nowhere: whoever holds it finds it again if the node is known again.
         let book = &self.inner.world.book;
-        book.send_if_modified(|book| book.remove(&node).is_some());
+        book.send_if_modified(|book| book.records.remove(&node).is_some());
     }
 
     /// What is known of nodes.
     pub fn known(&self) -> BTreeMap<NodeId, PeerRecord> {
-        self.inner.world.book.borrow().clone()
+        self.inner.world.book.borrow().records.clone()
+    }
+
+    /// Opens a stream to every node that is known and has none. Returns at once.
+    pub fn reach_all(&self) {
+        for node in self.known().into_keys() {
+            self.link(node).want();
+        }
+    }
+
+    /// Completes when this node is known to be removed from the cluster: it says so itself, by what it has applied, or
+    /// another node of the cluster does.
+    pub async fn removed(&self) {
+        let mut removed = self.inner.world.removed.subscribe();
+        // The sender lives as long as this value.
+        let _ = removed.wait_for(|removed| *removed).await;
     }
 
     /// Whether a stream to this node is open.
@@ -236,30 +277,82 @@ impl World {
     ///
     /// # Errors
     /// What does not fit, by name.
-    fn check(&self, hello: &peer::Hello) -> Result<NodeId, String> {
+    fn check(&self, hello: &peer::Hello) -> Result<NodeId, Misfit> {
         let PeerIdentity { cluster, node, .. } = self.identity;
+        let misfit = |why: String| Err(Misfit { why, removed: None });
         if hello.protocol != PROTOCOL {
-            return Err(format!(
+            return misfit(format!(
                 "protocol: node {} speaks {PROTOCOL} and not {}",
                 node.0, hello.protocol
             ));
         }
         if hello.cluster != cluster.to_be_bytes()[..] {
-            return Err(format!("cluster: node {} belongs to another one", node.0));
+            return misfit(format!("cluster: node {} belongs to another one", node.0));
         }
         if hello.to != node.0 {
-            return Err(format!("node: this is node {} and not {}", node.0, hello.to));
+            return misfit(format!("node: this is node {} and not {}", node.0, hello.to));
         }
         let from = NodeId(hello.from);
         if from == node {
-            return Err(format!("node: this is node {} itself", node.0));
+            return misfit(format!("node: this is node {} itself", node.0));
         }
-        let known = self.book.borrow().get(&from).and_then(|record| record.folder);
+        let book = self.book.borrow();
+        if book.was_removed(from) {
+            return Err(self.removed_from(from));
+        }
+        let known = book.records.get(&from).and_then(|record| record.folder);
         if known.is_some_and(|folder| hello.folder != folder.to_be_bytes()[..]) {
-            return Err(format!("folder: node {} has another one", from.0));
+            return misfit(format!("folder: node {} has another one", from.0));
         }
         Ok(from)
     }
+
+    /// What a node is told that was removed from this cluster.
+    fn removed_from(&self, node: NodeId) -> Misfit {
+        Misfit {
+            why: format!("node: node {} was removed from the cluster", node.0),
+            removed: Some(mark_of_removed(self.identity.cluster, node)),
+        }
+    }
+
+    /// What another node said in place of an answer, in words. If it says that this node was removed, that is noted.
+    fn heard(&self, status: &Status) -> String {
+        let mark = status.metadata().get(REMOVED_KEY).and_then(|mark| mark.to_str().ok());
+        if mark.is_some_and(|mark| mark == mark_of_removed(self.identity.cluster, self.identity.node)) {
+            self.removed.send_replace(true);
+        }
+        status.message().to_owned()
+    }
+}
+
+impl Book {
+    fn was_removed(&self, node: NodeId) -> bool {
+        node.0 < self.next && !self.records.contains_key(&node)
+    }
+}
+
+/// Why a stream is refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+struct Misfit {
+    why: String,
+    /// If the other side was removed from the cluster: what says so.
+    removed: Option<String>,
+}
+
+impl From<Misfit> for Status {
+    fn from(misfit: Misfit) -> Status {
+        let mut status = Status::failed_precondition(misfit.why);
+        if let Some(mark) = misfit.removed.and_then(|mark| mark.parse().ok()) {
+            status.metadata_mut().insert(REMOVED_KEY, mark);
+        }
+        status
+    }
+}
+
+/// Names the cluster and the node, so that nothing that only looks like a refusal ends a node.
+fn mark_of_removed(cluster: u128, node: NodeId) -> String {
+    format!("{cluster:032x}/{}", node.0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
@@ -186,6 +187,10 @@ pub struct ReplicaStatus {
     pub replicated: BTreeMap<NodeId, Option<u64>>,
     /// Messages of requests that were handed to the leader and are not answered.
     pub handed_on: usize,
+    /// Snapshots of a leader that took the place of this replica's state, since the opening.
+    pub snapshots_installed: u64,
+    /// Snapshots of this replica that others have installed, since the opening.
+    pub snapshots_sent: u64,
 }
 
 /// A group that runs, until it is dropped.
@@ -434,6 +439,8 @@ impl Replica {
             joint: members.joint,
             replicated: members.replicated,
             handed_on,
+            snapshots_installed: shared.snapshots_installed.load(Ordering::Relaxed),
+            snapshots_sent: shared.snapshots_sent.load(Ordering::Relaxed),
         }
     }
 

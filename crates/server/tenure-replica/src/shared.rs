@@ -73,6 +73,9 @@ pub(crate) struct Shared {
     pub(crate) expected: Expected,
     /// Wakes the write-behind when a purge is wanted.
     pub(crate) purge_wake: Notify,
+    /// Snapshots of other nodes that were installed here, and of this one that others have installed.
+    pub(crate) snapshots_installed: AtomicU64,
+    pub(crate) snapshots_sent: AtomicU64,
     purge_wanted: AtomicBool,
     proposals: Mutex<Proposals>,
     calls: AtomicU64,
@@ -108,6 +111,8 @@ impl Shared {
             progress: watch::Sender::new(Progress::default()),
             expected: Expected::default(),
             purge_wake: Notify::new(),
+            snapshots_installed: AtomicU64::new(0),
+            snapshots_sent: AtomicU64::new(0),
             purge_wanted: AtomicBool::new(false),
             proposals: Mutex::new(proposals),
             calls: AtomicU64::new(0),

@@ -3642,6 +3642,744 @@ pub mod keys_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// Reads the nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListNodesRequest {
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "1")]
+    pub timeout_ms: u64,
+}
+/// The nodes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListNodesReply {
+    /// By id; at most 64.
+    #[prost(message, repeated, tag = "1")]
+    pub nodes: ::prost::alloc::vec::Vec<NodeState>,
+}
+/// A node as the one that was asked knows it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeState {
+    /// Its id, never used twice.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Where it is reached, as HOST:PORT.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+    /// Whether the node that was asked has a stream to it, or is it.
+    #[prost(bool, tag = "3")]
+    pub connected: bool,
+    /// Whether it is drained.
+    #[prost(bool, tag = "4")]
+    pub drained: bool,
+    /// Whether it leads and votes only where it has to. Of a node that is drained: nothing is left to be moved.
+    #[prost(bool, tag = "5")]
+    pub spare: bool,
+    /// How many groups it leads.
+    #[prost(uint32, tag = "6")]
+    pub leads: u32,
+    /// In how many groups it votes.
+    #[prost(uint32, tag = "7")]
+    pub votes: u32,
+    /// How many entries the replica lacks that lacks the most, as the leaders know; absent: some leader could not be asked.
+    #[prost(uint64, optional, tag = "8")]
+    pub behind: ::core::option::Option<u64>,
+}
+/// Reads the groups.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListGroupsRequest {
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "1")]
+    pub timeout_ms: u64,
+}
+/// The groups.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListGroupsReply {
+    /// By id.
+    #[prost(message, repeated, tag = "1")]
+    pub groups: ::prost::alloc::vec::Vec<GroupState>,
+}
+/// A group, as its leader knows it, or if that cannot be asked the node that was.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GroupState {
+    /// The group; 0 is the system group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// The node that leads it; absent: none is known.
+    #[prost(uint64, optional, tag = "2")]
+    pub leader: ::core::option::Option<u64>,
+    /// The node that was chosen to lead it; absent: none was.
+    #[prost(uint64, optional, tag = "3")]
+    pub chosen_leader: ::core::option::Option<u64>,
+    /// The Raft term.
+    #[prost(uint64, tag = "4")]
+    pub term: u64,
+    /// Index of the last entry in the leader's log.
+    #[prost(uint64, tag = "5")]
+    pub last_index: u64,
+    /// The nodes that vote.
+    #[prost(uint64, repeated, tag = "6")]
+    pub voters: ::prost::alloc::vec::Vec<u64>,
+    /// The nodes that follow without a vote.
+    #[prost(uint64, repeated, tag = "7")]
+    pub learners: ::prost::alloc::vec::Vec<u64>,
+    /// Whether the voters are being changed.
+    #[prost(bool, tag = "8")]
+    pub changing: bool,
+    /// The replicas that follow the leader, by node; none if it could not be asked.
+    #[prost(message, repeated, tag = "9")]
+    pub replicas: ::prost::alloc::vec::Vec<ReplicaState>,
+    /// Why the replica of the node that was asked is stopped, for people; empty: it runs.
+    #[prost(string, tag = "10")]
+    pub stopped_reason: ::prost::alloc::string::String,
+}
+/// A replica that follows, as the leader knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReplicaState {
+    /// The node.
+    #[prost(uint64, tag = "1")]
+    pub node: u64,
+    /// How many entries it has not acknowledged; absent: it has acknowledged none.
+    #[prost(uint64, optional, tag = "2")]
+    pub behind: ::core::option::Option<u64>,
+    /// Whether the leader has a stream to the node.
+    #[prost(bool, tag = "3")]
+    pub connected: bool,
+}
+/// Hands a group to a voter.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TransferLeaderRequest {
+    /// The group; 0 is the system group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// The node that is to lead it.
+    #[prost(uint64, tag = "2")]
+    pub node: u64,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "3")]
+    pub timeout_ms: u64,
+}
+/// Marks a node as drained, or not.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainNodeRequest {
+    /// The node.
+    #[prost(uint64, tag = "1")]
+    pub node: u64,
+    /// Take the mark away.
+    #[prost(bool, tag = "2")]
+    pub undo: bool,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "3")]
+    pub timeout_ms: u64,
+}
+/// Removes a node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveNodeRequest {
+    /// The node.
+    #[prost(uint64, tag = "1")]
+    pub node: u64,
+    /// How long the node may work on it, in milliseconds from its arrival; 0: the node's default.
+    #[prost(uint64, tag = "2")]
+    pub timeout_ms: u64,
+}
+/// Whether it was done.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MembershipReply {
+    /// A verdict: why nothing changed, for people; empty: it was done.
+    #[prost(string, tag = "1")]
+    pub refused: ::prost::alloc::string::String,
+}
+/// Generated client implementations.
+pub mod membership_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// What an operator asks. Any node answers. These calls are rare and have no frame on the multiplexed stream.
+    #[derive(Debug, Clone)]
+    pub struct MembershipClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> MembershipClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> MembershipClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            MembershipClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Reads the nodes, and what each of them does.
+        pub async fn list_nodes(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListNodesRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListNodesReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.Membership/ListNodes",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.Membership", "ListNodes"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads the groups, and how far their replicas are.
+        pub async fn list_groups(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListGroupsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListGroupsReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.Membership/ListGroups",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.Membership", "ListGroups"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Hands a group to a voter, which leads it from then on whenever it can. Refused if that one cannot be reached, is too
+        /// far behind, is drained or does not vote. Doing it again is safe.
+        pub async fn transfer_leader(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TransferLeaderRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.Membership/TransferLeader",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.Membership", "TransferLeader"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Marks a node so that it leads nothing and votes nowhere, as far as others can, or takes the mark away. It is answered
+        /// once the mark is there; the rest goes on by itself. Doing it again changes nothing.
+        pub async fn drain_node(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DrainNodeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.Membership/DrainNode",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.Membership", "DrainNode"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes a node out of the cluster for good. Refused if it is the last one, or if the voters that are left of a group and
+        /// follow would be no majority. Removing it again changes nothing.
+        pub async fn remove_node(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveNodeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MembershipReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.Membership/RemoveNode",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.Membership", "RemoveNode"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod membership_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with MembershipServer.
+    #[async_trait]
+    pub trait Membership: std::marker::Send + std::marker::Sync + 'static {
+        /// Reads the nodes, and what each of them does.
+        async fn list_nodes(
+            &self,
+            request: tonic::Request<super::ListNodesRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListNodesReply>, tonic::Status>;
+        /// Reads the groups, and how far their replicas are.
+        async fn list_groups(
+            &self,
+            request: tonic::Request<super::ListGroupsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListGroupsReply>, tonic::Status>;
+        /// Hands a group to a voter, which leads it from then on whenever it can. Refused if that one cannot be reached, is too
+        /// far behind, is drained or does not vote. Doing it again is safe.
+        async fn transfer_leader(
+            &self,
+            request: tonic::Request<super::TransferLeaderRequest>,
+        ) -> std::result::Result<tonic::Response<super::MembershipReply>, tonic::Status>;
+        /// Marks a node so that it leads nothing and votes nowhere, as far as others can, or takes the mark away. It is answered
+        /// once the mark is there; the rest goes on by itself. Doing it again changes nothing.
+        async fn drain_node(
+            &self,
+            request: tonic::Request<super::DrainNodeRequest>,
+        ) -> std::result::Result<tonic::Response<super::MembershipReply>, tonic::Status>;
+        /// Takes a node out of the cluster for good. Refused if it is the last one, or if the voters that are left of a group and
+        /// follow would be no majority. Removing it again changes nothing.
+        async fn remove_node(
+            &self,
+            request: tonic::Request<super::RemoveNodeRequest>,
+        ) -> std::result::Result<tonic::Response<super::MembershipReply>, tonic::Status>;
+    }
+    /// What an operator asks. Any node answers. These calls are rare and have no frame on the multiplexed stream.
+    #[derive(Debug)]
+    pub struct MembershipServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> MembershipServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for MembershipServer<T>
+    where
+        T: Membership,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/tenure.v1.Membership/ListNodes" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListNodesSvc<T: Membership>(pub Arc<T>);
+                    impl<
+                        T: Membership,
+                    > tonic::server::UnaryService<super::ListNodesRequest>
+                    for ListNodesSvc<T> {
+                        type Response = super::ListNodesReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListNodesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::list_nodes(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListNodesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Membership/ListGroups" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListGroupsSvc<T: Membership>(pub Arc<T>);
+                    impl<
+                        T: Membership,
+                    > tonic::server::UnaryService<super::ListGroupsRequest>
+                    for ListGroupsSvc<T> {
+                        type Response = super::ListGroupsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListGroupsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::list_groups(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListGroupsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Membership/TransferLeader" => {
+                    #[allow(non_camel_case_types)]
+                    struct TransferLeaderSvc<T: Membership>(pub Arc<T>);
+                    impl<
+                        T: Membership,
+                    > tonic::server::UnaryService<super::TransferLeaderRequest>
+                    for TransferLeaderSvc<T> {
+                        type Response = super::MembershipReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TransferLeaderRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::transfer_leader(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TransferLeaderSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Membership/DrainNode" => {
+                    #[allow(non_camel_case_types)]
+                    struct DrainNodeSvc<T: Membership>(pub Arc<T>);
+                    impl<
+                        T: Membership,
+                    > tonic::server::UnaryService<super::DrainNodeRequest>
+                    for DrainNodeSvc<T> {
+                        type Response = super::MembershipReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DrainNodeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::drain_node(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DrainNodeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tenure.v1.Membership/RemoveNode" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveNodeSvc<T: Membership>(pub Arc<T>);
+                    impl<
+                        T: Membership,
+                    > tonic::server::UnaryService<super::RemoveNodeRequest>
+                    for RemoveNodeSvc<T> {
+                        type Response = super::MembershipReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveNodeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Membership>::remove_node(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveNodeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for MembershipServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "tenure.v1.Membership";
+    impl<T> tonic::server::NamedService for MembershipServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
 /// Opens a session.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 #[prost(skip_debug)]

@@ -75,7 +75,7 @@ fn every_unary_call_has_a_frame_for_its_request_and_its_answer() {
     for service in files
         .iter()
         .flat_map(|file| &file.service)
-        .filter(|service| service.name() != "Mux" && service.name() != "Backups")
+        .filter(|service| !["Mux", "Backups", "Membership"].contains(&service.name()))
     {
         for method in &service.method {
             assert!(

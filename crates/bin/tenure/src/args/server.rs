@@ -38,6 +38,9 @@ pub(crate) struct Start {
     /// How many home groups a new cluster has, for good: namespaces are spread over them
     #[arg(long, value_name = "N", default_value_t = tenure_node::config::HOME_GROUPS_START)]
     pub(crate) home_groups: u32,
+    /// How many entries of each group's log are kept for nodes that are behind; one that lacks more gets the whole state
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) log_entries_kept: u64,
     /// The process that started this one, with which it ends
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) with_parent: Option<u32>,

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use tenure_api::ErrorCode;
 use tenure_client::{KeyFacts, Refusal};
 
 use crate::cache::CacheSettings;
@@ -94,6 +95,20 @@ pub(crate) fn object(refusal: &Refusal) -> RefusalObject<'_> {
         _ => {}
     }
     object
+}
+
+/// The object of a verdict about the members of the cluster.
+pub(crate) fn kept(why: &str) -> RefusalObject<'_> {
+    RefusalObject {
+        applied: false,
+        code: ErrorCode::ConditionFailed.name(),
+        refused: why.to_owned(),
+        key: None,
+        cache: None,
+        stream: None,
+        tail: None,
+        current: None,
+    }
 }
 
 impl<'a> KeyObject<'a> {

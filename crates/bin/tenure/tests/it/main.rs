@@ -16,6 +16,7 @@ mod process_demo;
 mod process_help;
 mod process_inspect;
 mod process_keep;
+mod process_members;
 mod process_serving;
 mod process_status;
 mod process_streams;

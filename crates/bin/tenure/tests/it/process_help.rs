@@ -43,6 +43,11 @@ const COMMANDS: &[&str] = &[
     "tenant ls",
     "namespace ls",
     "cluster status",
+    "cluster nodes",
+    "cluster groups",
+    "cluster transfer-leader",
+    "cluster drain",
+    "cluster remove",
     "bench",
     "completions",
 ];

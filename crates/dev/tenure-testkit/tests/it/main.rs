@@ -12,6 +12,7 @@ mod idle;
 mod kill;
 mod load;
 mod loss;
+mod membership;
 mod objects;
 mod pause;
 mod renewal;

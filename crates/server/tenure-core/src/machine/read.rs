@@ -1,15 +1,17 @@
 //! Reads, and rebuilding from the table what memory holds. A read of keys and sessions never sees what is due at the
 //! applied time; records of a stream are kept at least as long as they are to be, and may be read a little longer.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 
 use super::Memory;
 use super::deadlines::Item;
 use crate::command::NodeRecord;
-use crate::ids::{GroupId, Incarnation, Namespace, ObjectName, OneShotId, SessionId};
+use crate::ids::{GroupId, Incarnation, Namespace, NodeId, ObjectName, OneShotId, SessionId};
 use crate::keyspace::{self, ClusterRow, HeadRow, KeyRow, KeyRowRef, LAPSED, OneShotRow, SessionRow};
 use crate::limits::{NAME_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ROWS_MAX};
-use crate::query::{ClusterView, Found, KeyView, Query, SessionView};
+use crate::query::{ClusterView, Found, KeyView, NodesView, Query, SessionView};
 use crate::refusal::Failure;
 use crate::response::{CacheRecord, StreamRecord};
 use crate::stream::Gaps;
@@ -99,7 +101,7 @@ pub(super) fn query(table: &dyn TableRead, memory: &Memory, query: &Query) -> Fo
         Query::Caches(namespace) => Ok(Found::Caches(all(table, &keyspace::caches_of(namespace)))),
         Query::Home(namespace) => Ok(Found::Home(keyspace::read(table, &keyspace::home(namespace)))),
         Query::Namespaces => Ok(Found::Namespaces(namespaces(table))),
-        Query::Nodes => Ok(Found::Nodes(all::<NodeRecord>(table, b"n"))),
+        Query::Nodes => Ok(Found::Nodes(nodes(table))),
         Query::Cluster => Ok(Found::Cluster(cluster(table))),
         Query::Session(id) => Ok(Found::Session(session_view(table, memory, *id, true))),
         Query::Sessions {
@@ -268,6 +270,24 @@ fn cluster(table: &dyn TableRead) -> Option<ClusterView> {
         home_groups: row.home_groups,
         floor: row.floor,
     })
+}
+
+fn nodes(table: &dyn TableRead) -> NodesView {
+    let (mut draining, mut leaders) = (BTreeSet::new(), BTreeMap::new());
+    each(table, b"d", &mut |key, _| {
+        draining.insert(NodeId(keyspace::number_in(key)));
+    });
+    each(table, b"l", &mut |key, value| {
+        if let Ok(group) = u32::try_from(keyspace::number_in(key)) {
+            leaders.insert(GroupId(group), keyspace::decode(key, value));
+        }
+    });
+    NodesView {
+        nodes: all::<NodeRecord>(table, b"n"),
+        draining,
+        leaders,
+        next: keyspace::read::<ClusterRow>(table, keyspace::CLUSTER).map_or(0, |row| row.next_node),
+    }
 }
 
 fn all<T: serde::de::DeserializeOwned>(table: &dyn TableRead, prefix: &[u8]) -> Vec<T> {

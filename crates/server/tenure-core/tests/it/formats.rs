@@ -57,7 +57,7 @@ fn every_command_has_a_vector() {
     for (name, entry) in &entries {
         let named = entry.requests.iter().any(|request| name_of(&request.command) == *name);
         assert!(
-            named || *name == "origins_and_keep_alives",
+            named || ["origins_and_keep_alives", "system_nodes"].contains(name),
             "{name} is called after its command"
         );
     }
@@ -436,6 +436,7 @@ fn entries() -> Vec<(&'static str, Entry)> {
             }]),
         ),
         ("system", of(system_commands())),
+        ("system_nodes", of(node_commands())),
         ("origins_and_keep_alives", origins_and_keep_alives()),
     ];
     entries.extend(streams::entries());
@@ -489,6 +490,22 @@ fn system_commands() -> Vec<Command> {
     .into()
 }
 
+/// Commands of the system group that came later.
+fn node_commands() -> Vec<Command> {
+    let node = NodeId(1);
+    [
+        SystemCommand::RemoveNode { node, of: 300 },
+        SystemCommand::DrainNode { node, draining: false },
+        SystemCommand::DrainNode { node, draining: true },
+        SystemCommand::ChooseLeader {
+            group: GroupId(2),
+            node,
+        },
+    ]
+    .map(Command::System)
+    .into()
+}
+
 fn changes() -> Vec<(&'static str, Change)> {
     let change = |kind| Change {
         revision: 300,
@@ -520,10 +537,13 @@ fn changes() -> Vec<(&'static str, Change)> {
 }
 
 /// A group for every kind of row.
-fn groups() -> [(&'static str, Lab); 4] {
+fn groups() -> [(&'static str, Lab); 5] {
+    let mut nodes = system_group();
+    nodes.run(2_000, node_commands().into_iter().map(anonymous).collect());
     [
         ("home", home_group()),
         ("system", system_group()),
+        ("nodes", nodes),
         ("streams", streams::group()),
         ("restored", restored_group()),
     ]
@@ -747,6 +767,8 @@ fn name_of_kind(kind: u8) -> &'static str {
         b'n' => "nodes",
         b'f' => "folders",
         b's' => "homes",
+        b'd' => "drained",
+        b'l' => "chosen_leaders",
         other => panic!("a kind without a vector: {}", char::from(other)),
     }
 }

@@ -139,6 +139,8 @@ fn system_commands_follow_their_rules() {
     check(system::founding_rules());
     check(system::unfounded_rules());
     check(system::system_limit_rules());
+    check(system::node_rules());
+    check(system::last_node_rules());
 }
 
 #[test]
@@ -162,6 +164,7 @@ fn every_failure_and_every_refusal_stands_in_some_table() {
         system::founding_rules(),
         system::unfounded_rules(),
         system::system_limit_rules(),
+        system::node_rules(),
     ];
     let seen: BTreeSet<&str> = all
         .iter()

@@ -55,6 +55,11 @@ fn transcripts_of_revisions_play_as_written() {
 }
 
 #[test]
+fn transcripts_of_nodes_play_as_written() {
+    play_area("nodes");
+}
+
+#[test]
 fn transcripts_of_counters_play_as_written() {
     play_area("counters");
 }
@@ -90,6 +95,7 @@ fn every_area_with_transcripts_is_played() {
             "counters",
             "ends",
             "keys",
+            "nodes",
             "prefixes",
             "requests",
             "restores",

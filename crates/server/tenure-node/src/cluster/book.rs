@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use tenure_core::command::{NodeRecord, SystemCommand};
 use tenure_core::ids::{GroupId, NodeId};
-use tenure_core::query::{Found, Query};
+use tenure_core::query::{Found, NodesView, Query};
 use tenure_core::response::SystemDone;
 use tenure_replica::{Doorkeeper, JoinAsked, Joined, PeerRecord, Peers};
 
@@ -17,14 +17,16 @@ use crate::service::{Reading, Service, ServiceError, WeakService, unexpected};
 
 /// How often the state of the system group is looked at for whether it has moved.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// At every so manieth look a stream is opened to every node that has none.
+const REACH_AT_LOOK: u64 = 10;
 /// How long nothing is tried again that has failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Keeps the address book as the applied state of the system group says, and the own address there as it is, for as long
-/// as the node lives.
+/// as the node lives. Keeps a stream to every other node too, so that each knows of the others whether they are there.
 pub(crate) async fn keep(service: Service) {
     let mut seen = None;
-    loop {
+    for look in 0_u64.. {
         let applied = applied(&service);
         if applied != seen {
             seen = applied;
@@ -32,28 +34,33 @@ pub(crate) async fn keep(service: Service) {
                 keep_own_address(&service, &nodes).await;
             }
         }
+        if look % REACH_AT_LOOK == 0 {
+            service.identity().peers.reach_all();
+        }
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
 /// Notes what this node's replica of the system group says of nodes. None: it says nothing yet.
 pub(crate) fn note(service: &Service) -> Option<Vec<NodeRecord>> {
+    let view = local(service)?;
+    set(&service.identity().peers, &view);
+    Some(view.nodes)
+}
+
+/// What this node's replica of the system group says of nodes. None: it says nothing yet.
+pub(crate) fn local(service: &Service) -> Option<NodesView> {
     let system = service.group(GroupId::SYSTEM).ok()?;
-    let Ok((Found::Nodes(nodes), ..)) = system.replica.query(&Query::Nodes) else {
-        return None;
-    };
-    if nodes.is_empty() {
-        return None;
+    match system.replica.query(&Query::Nodes) {
+        Ok((Found::Nodes(view), ..)) if !view.nodes.is_empty() => Some(view),
+        _ => None,
     }
-    set(&service.identity().peers, &nodes);
-    Some(nodes)
 }
 
 /// Notes all that is known of nodes.
-pub(crate) fn set(peers: &Peers, nodes: &[NodeRecord]) {
-    let own = peers.identity().node;
-    let others = nodes.iter().filter(|node| node.id != own);
-    peers.set_all(others.map(|node| (node.id, record(node))).collect());
+pub(crate) fn set(peers: &Peers, view: &NodesView) {
+    let records = view.nodes.iter().map(|node| (node.id, record(node)));
+    peers.set_all(records.collect(), view.next);
 }
 
 fn applied(service: &Service) -> Option<u64> {
@@ -111,7 +118,7 @@ impl Door {
         let SystemDone::NodeAdded { id } = service.system(command, deadline).await.map_err(said)? else {
             return Err("the system group gave another answer".to_owned());
         };
-        let nodes = nodes(&service, deadline).await.map_err(said)?;
+        let NodesView { nodes, .. } = nodes(&service, deadline).await.map_err(said)?;
         tracing::info!(node = id.0, "a node is let in");
         Ok(Joined {
             cluster: service.identity().cluster,
@@ -135,12 +142,12 @@ impl Doorkeeper for Door {
 ///
 /// # Errors
 /// [`ServiceError`]: the system group did not answer.
-pub(crate) async fn nodes(service: &Service, deadline: Duration) -> Result<Vec<NodeRecord>, ServiceError> {
+pub(crate) async fn nodes(service: &Service, deadline: Duration) -> Result<NodesView, ServiceError> {
     let read = service
         .query(GroupId::SYSTEM, &Query::Nodes, Reading::Linearizable, deadline)
         .await?;
     match read.found {
-        Found::Nodes(nodes) => Ok(nodes),
+        Found::Nodes(view) => Ok(view),
         other => Err(unexpected(&other)),
     }
 }

@@ -8,6 +8,7 @@ use futures_util::stream::{self, StreamExt};
 
 use tenure_core::ids::{GroupId, NodeId};
 use tenure_core::placement::{GroupView, Move, next_move};
+use tenure_core::query::NodesView;
 use tenure_replica::{MembershipError, Replica, ReplicaStatus};
 
 use super::book;
@@ -40,12 +41,15 @@ struct Memory {
 /// Drives the groups that this node leads for as long as the node lives.
 pub(crate) async fn drive(service: Service) {
     let mut memories: BTreeMap<GroupId, Memory> = BTreeMap::new();
+    let mut was_alone = false;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let known = known_nodes(&service);
-        if known.len() == 1 {
+        // A node without others has nothing to do, once what those have left behind that were removed is gone.
+        let is_alone = service.identity().peers.known().is_empty();
+        if is_alone && was_alone {
             continue;
         }
+        let Some(known) = book::local(&service) else { continue };
         let now = service.now();
         let mut steps = Vec::new();
         for group in service.groups() {
@@ -55,6 +59,7 @@ pub(crate) async fn drive(service: Service) {
                 steps.push(group.clone());
             }
         }
+        was_alone = is_alone && steps.is_empty() && service.groups().all(|group| leads_alone(&service, group));
         let service = &service;
         let done = stream::iter(steps).map(|group| async move { (group.id, step(service, &group).await) });
         let done: Vec<_> = done.buffer_unordered(GROUPS_AT_A_TIME).collect().await;
@@ -64,6 +69,13 @@ pub(crate) async fn drive(service: Service) {
             }
         }
     }
+}
+
+/// Whether this node leads a group of which no other has a replica.
+fn leads_alone(service: &Service, group: &Group) -> bool {
+    let status = group.replica.status();
+    let own = BTreeSet::from([service.identity().node]);
+    status.stopped.is_some() || (status.leads && status.voters == own && status.learners.is_empty())
 }
 
 /// Whether a step is to be made now. One that only hands the leadership over waits: the other may be gone in a moment.
@@ -92,7 +104,6 @@ async fn step(service: &Service, group: &Group) -> bool {
         }
     };
     book::set(&service.identity().peers, &nodes);
-    let nodes = nodes.iter().map(|node| node.id).collect();
     let Some(step) = view(service, group, &nodes).and_then(|view| next_move(&view)) else {
         return true;
     };
@@ -117,16 +128,8 @@ async fn make(replica: &Replica, step: &Move) -> Result<(), MembershipError> {
     }
 }
 
-/// The nodes, as this node knows them.
-fn known_nodes(service: &Service) -> BTreeSet<NodeId> {
-    let identity = service.identity();
-    let mut known: BTreeSet<NodeId> = identity.peers.known().into_keys().collect();
-    known.insert(identity.node);
-    known
-}
-
 /// A group as this node knows it, if it leads it.
-fn view(service: &Service, group: &Group, nodes: &BTreeSet<NodeId>) -> Option<GroupView> {
+fn view(service: &Service, group: &Group, nodes: &NodesView) -> Option<GroupView> {
     let status = group.replica.status();
     if !status.leads {
         return None;
@@ -135,7 +138,9 @@ fn view(service: &Service, group: &Group, nodes: &BTreeSet<NodeId>) -> Option<Gr
     Some(GroupView {
         group: group.id,
         leader: service.identity().node,
-        nodes: nodes.clone(),
+        nodes: nodes.nodes.iter().map(|node| node.id).collect(),
+        draining: nodes.draining.clone(),
+        chosen: nodes.leaders.get(&group.id).copied(),
         voters: status.voters,
         learners: status.learners,
         joint: status.joint,
@@ -158,16 +163,19 @@ fn following(service: &Service, status: &ReplicaStatus) -> BTreeSet<NodeId> {
 /// Hands every leadership to another voter that follows closely, so that nobody waits for an election. What cannot be
 /// handed over in a short time is left to one.
 pub(crate) async fn hand_over(service: &Service) {
+    let draining = book::local(service).map(|view| view.draining).unwrap_or_default();
     let handing = service.groups().filter_map(|group| {
         let status = group.replica.status();
         let following = following(service, &status);
-        let heir = status.voters.intersection(&following).next().copied();
+        let heirs = status.voters.intersection(&following).copied();
+        let heir = heirs.min_by_key(|heir| draining.contains(heir));
         heir.filter(|_| status.leads).map(|heir| (group.clone(), heir))
     });
     let all =
         stream::iter(handing.collect::<Vec<_>>()).for_each_concurrent(GROUPS_AT_A_TIME, |(group, heir)| async move {
-            if let Err(error) = group.replica.transfer_leadership(heir).await {
-                tracing::info!(group = %group.id, %error, "the leadership was not handed over");
+            match group.replica.transfer_leadership(heir).await {
+                Ok(()) => tracing::info!(group = %group.id, to = heir.0, "the leadership was handed over"),
+                Err(error) => tracing::info!(group = %group.id, %error, "the leadership was not handed over"),
             }
         });
     if tokio::time::timeout(HAND_OVER_WITHIN, all).await.is_err() {

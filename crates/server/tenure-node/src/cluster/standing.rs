@@ -109,14 +109,14 @@ impl Standing {
             why: format!("no thread could be started: {error}"),
         })?;
         let told = self.joined.iter().flat_map(|joined| &joined.nodes);
-        let others = told.filter(|other| other.node != node.0).map(|other| {
+        let nodes = told.map(|other| {
             let record = PeerRecord {
                 address: other.address.clone(),
                 folder: other.folder,
             };
             (NodeId(other.node), record)
         });
-        peers.set_all(others.collect());
+        peers.set_all(nodes.collect(), 0);
         Ok(peers)
     }
 }

@@ -10,7 +10,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::observe::GroupGauges;
+use crate::observe::{GroupGauges, peers};
 use crate::service::{Group, Service};
 
 /// The routes.
@@ -40,7 +40,8 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The node takes requests and every group answers; else every group that does not, a line each, and why.
+/// The node takes requests and every group answers; else every group that does not, a line each, and why. Behind it what
+/// this node knows of the others, if there are any.
 async fn readyz(State(service): State<Service>) -> (StatusCode, String) {
     if !service.is_serving() {
         let why = "the node does not take requests\n".to_owned();
@@ -59,10 +60,35 @@ async fn readyz(State(service): State<Service>) -> (StatusCode, String) {
         }
     }
     if lines.is_empty() {
-        (StatusCode::OK, "ready\n".to_owned())
+        (StatusCode::OK, format!("ready\n{}", others(&service)))
     } else {
+        lines.push(others(&service));
         (StatusCode::SERVICE_UNAVAILABLE, lines.concat())
     }
+}
+
+/// The other nodes and who leads which group, a line each; nothing where there is no other node.
+fn others(service: &Service) -> String {
+    let peers = peers::peers(service);
+    if peers.is_empty() {
+        return String::new();
+    }
+    let mut text = String::new();
+    for (node, seen) in peers {
+        let connected = if seen.connected { "connected" } else { "not connected" };
+        let lag = seen.lag_entries;
+        let line = format!(
+            "node {} at {}: {connected}, {lag} entries behind\n",
+            node.0, seen.address
+        );
+        text.push_str(&line);
+    }
+    for group in service.groups() {
+        let leader = group.replica.status().leader;
+        let leader = leader.map_or_else(|| "nobody".to_owned(), |leader| format!("node {}", leader.0));
+        text.push_str(&format!("group {} is led by {leader}\n", group.id.0));
+    }
+    text
 }
 
 /// What the node counts, as Prometheus reads it.
@@ -97,7 +123,9 @@ async fn metrics(State(service): State<Service>) -> String {
             look_at_group(group, gauges);
         }
     }
-    metrics.render() + &hub.observed().render()
+    let mut text = metrics.render() + &hub.observed().render();
+    peers::render(&peers::peers(&service), &mut text);
+    text
 }
 
 /// Sets what is shown of a group.
@@ -112,6 +140,10 @@ fn look_at_group(group: &Group, gauges: &GroupGauges) {
     gauges.waiting_keep_alives.set(gauge(status.waiting_keep_alives as u64));
     gauges.entries_in_flight.set(gauge(status.in_flight as u64));
     gauges.entries.absolute(status.entries_proposed);
+    gauges.leader.set(gauge(status.leader.map_or(0, |leader| leader.0)));
+    gauges.leads.set(gauge(u64::from(status.leads)));
+    gauges.snapshots_installed.absolute(status.snapshots_installed);
+    gauges.snapshots_sent.absolute(status.snapshots_sent);
     gauges.state_pending_bytes.set(gauge(status.overlay_bytes as u64));
     let feed = group.state.feed().size();
     gauges.feed_bytes.set(gauge(feed.bytes));

@@ -14,6 +14,7 @@ mod encode;
 mod error;
 mod handler;
 mod keys;
+mod membership;
 mod mux;
 mod outbox;
 mod sessions;
@@ -40,6 +41,7 @@ pub(crate) fn routes(service: &Service) -> Routes {
                 "tenure.v1.Transactions",
                 "tenure.v1.Cluster",
                 "tenure.v1.Backups",
+                "tenure.v1.Membership",
                 "tenure.v1.Mux",
             ] {
                 health
@@ -69,6 +71,10 @@ pub(crate) fn routes(service: &Service) -> Routes {
         )
         .add_service(
             v1::backups_server::BackupsServer::new(backup::Backups::new(service.clone()))
+                .max_decoding_message_size(MESSAGE_BYTES_MAX),
+        )
+        .add_service(
+            v1::membership_server::MembershipServer::new(membership::Members::new(service.clone()))
                 .max_decoding_message_size(MESSAGE_BYTES_MAX),
         )
         .add_service(v1::cluster_server::ClusterServer::new(doors).max_decoding_message_size(MESSAGE_BYTES_MAX))

@@ -17,6 +17,8 @@ use super::{READY_TIMEOUT, StartError};
 use crate::cluster::standing::Standing;
 use crate::service::{Group, Groups, Identity, Service};
 
+/// The log is purged when it holds so many times what is kept of it.
+const PURGED_AT: u64 = 5;
 /// How often a group is looked at that is not ready.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How often the log says for what the node waits.
@@ -31,6 +33,8 @@ pub(super) struct Opening<'a> {
     pub(super) engine: &'a Arc<dyn StateEngine>,
     pub(super) sink: Arc<dyn EffectSink>,
     pub(super) runtime: &'a Runtime,
+    /// Entries of each group's log that are kept for replicas that are behind.
+    pub(super) log_entries_kept: Option<u64>,
 }
 
 impl Opening<'_> {
@@ -52,6 +56,10 @@ impl Opening<'_> {
             self.sink.clone(),
         );
         options.peers = Some(self.identity.peers.clone());
+        if let Some(kept) = self.log_entries_kept {
+            options.purge.entries_kept = kept;
+            options.purge.entries_max = kept.saturating_mul(PURGED_AT);
+        }
         let replica = match Replica::open(options).await {
             Ok(replica) => replica,
             Err(error) if error.is_of_the_group() => {
@@ -147,7 +155,7 @@ impl Opening<'_> {
 /// nodes are answered.
 ///
 /// # Errors
-/// [`StartError::NotReady`]: the node has failed.
+/// [`StartError::NotReady`]: the node has failed. [`StartError::Removed`]: other nodes say that it was removed.
 pub(super) async fn wait_for_groups(
     service: &Service,
     mut failed: watch::Receiver<Option<String>>,
@@ -157,8 +165,10 @@ pub(super) async fn wait_for_groups(
             wait_for_group(service, group).await;
         }
     };
+    let identity = service.identity();
     tokio::select! {
         biased;
+        () = identity.peers.removed() => Err(StartError::Removed { node: identity.node.0 }),
         Ok(why) = failed.wait_for(Option::is_some) => Err(StartError::NotReady { why: why.clone().unwrap_or_default() }),
         () = all => Ok(()),
     }

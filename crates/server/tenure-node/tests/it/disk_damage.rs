@@ -59,6 +59,7 @@ pub(crate) async fn start_with(
         home_groups,
         connections_max: CONNECTIONS_MAX,
         reserve_bytes,
+        log_entries_kept: None,
         insecure: false,
     };
     let open = Box::new(move |folder: &Path| {

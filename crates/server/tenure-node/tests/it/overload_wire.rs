@@ -115,6 +115,7 @@ pub(crate) async fn start(connections_max: usize, runtime: Runtime) -> TestNode 
         home_groups: HOME_GROUPS_DEV,
         connections_max,
         reserve_bytes: None,
+        log_entries_kept: None,
         insecure: false,
     };
     let open = Box::new(|folder: &std::path::Path| {

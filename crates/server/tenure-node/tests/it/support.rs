@@ -72,6 +72,7 @@ pub(crate) async fn try_start_on(folder: &TempDir) -> Result<Node, StartError> {
         home_groups: HOME_GROUPS_DEV,
         connections_max: CONNECTIONS_MAX,
         reserve_bytes: None,
+        log_entries_kept: None,
         insecure: false,
     };
     let open = Box::new(|folder: &std::path::Path| {

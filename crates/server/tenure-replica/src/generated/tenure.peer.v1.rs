@@ -22,7 +22,7 @@ pub struct PeerRequest {
     pub id: u64,
     #[prost(uint32, tag = "2")]
     pub group: u32,
-    #[prost(oneof = "peer_request::Body", tags = "3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "peer_request::Body", tags = "3, 4, 5, 6, 7, 8, 9, 10")]
     pub body: ::core::option::Option<peer_request::Body>,
 }
 /// Nested message and enum types in `PeerRequest`.
@@ -43,13 +43,15 @@ pub mod peer_request {
         ReadIndex(super::ReadIndex),
         #[prost(message, tag = "9")]
         Propose(super::Propose),
+        #[prost(message, tag = "10")]
+        Administer(super::Administer),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PeerReply {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    #[prost(oneof = "peer_reply::Body", tags = "2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "peer_reply::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
     pub body: ::core::option::Option<peer_reply::Body>,
 }
 /// Nested message and enum types in `PeerReply`.
@@ -71,6 +73,8 @@ pub mod peer_reply {
         /// The group could not answer: nothing was done.
         #[prost(string, tag = "8")]
         Unavailable(::prost::alloc::string::String),
+        #[prost(message, tag = "9")]
+        Administered(super::Administered),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -221,6 +225,65 @@ pub struct Refused {
     pub leader: u64,
     #[prost(uint64, tag = "4")]
     pub retry_after_us: u64,
+}
+/// What an operator asks of the leader of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Administer {
+    #[prost(oneof = "administer::Ask", tags = "1, 2, 3")]
+    pub ask: ::core::option::Option<administer::Ask>,
+}
+/// Nested message and enum types in `Administer`.
+pub mod administer {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Ask {
+        /// Whether the group goes on without this node.
+        #[prost(uint64, tag = "1")]
+        MayLose(u64),
+        /// To hand the leadership to this node.
+        #[prost(uint64, tag = "2")]
+        HandOver(u64),
+        /// How far the replicas are.
+        #[prost(bool, tag = "3")]
+        Progress(bool),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Administered {
+    #[prost(oneof = "administered::Result", tags = "1, 2, 3, 4")]
+    pub result: ::core::option::Option<administered::Result>,
+}
+/// Nested message and enum types in `Administered`.
+pub mod administered {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Result {
+        #[prost(bool, tag = "1")]
+        Done(bool),
+        /// It cannot be done as things are, and was not.
+        #[prost(string, tag = "2")]
+        Refused(::prost::alloc::string::String),
+        #[prost(message, tag = "3")]
+        Unavailable(super::Refused),
+        #[prost(message, tag = "4")]
+        Progress(super::Progress),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Progress {
+    #[prost(uint64, tag = "1")]
+    pub last_index: u64,
+    /// Of every replica that follows.
+    #[prost(message, repeated, tag = "2")]
+    pub replicas: ::prost::alloc::vec::Vec<ReplicaProgress>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReplicaProgress {
+    #[prost(uint64, tag = "1")]
+    pub node: u64,
+    /// Up to which entry it has acknowledged the log; absent: of none.
+    #[prost(uint64, optional, tag = "2")]
+    pub index: ::core::option::Option<u64>,
+    #[prost(bool, tag = "3")]
+    pub connected: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SnapshotPart {

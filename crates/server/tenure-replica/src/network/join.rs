@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use tenure_core::ids::NodeId;
+use tenure_core::limits::NODES_MAX;
 
 use super::wire::peer;
 use super::{PROTOCOL, PeerRecord, link};
@@ -13,8 +14,6 @@ use crate::runtime::Runtime;
 
 /// How long asking to be let in may take.
 const JOIN_WITHIN: Duration = Duration::from_secs(15);
-/// Nodes that an answer names.
-const NODES_MAX: usize = 1_024;
 /// Bytes of an address.
 const ADDRESS_BYTES_MAX: usize = 512;
 

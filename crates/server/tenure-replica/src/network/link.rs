@@ -22,7 +22,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tenure_core::ids::{GroupId, NodeId};
 
 use super::wire::peer::{self, PeerReply, PeerRequest, peer_client::PeerClient, peer_reply, peer_request};
-use super::{MESSAGE_BYTES_MAX, PeerRecord, World, lock};
+use super::{Book, MESSAGE_BYTES_MAX, World, lock};
 use crate::runtime::{IoStream, Runtime, TaskHandle, Tasks};
 
 /// Frames that wait for the connection to take them.
@@ -109,6 +109,11 @@ impl Link {
         matches!(&*self.shared.status.borrow(), Status::Up(_))
     }
 
+    /// Opens the stream if it is not open and nothing has just kept it from being opened.
+    pub(super) fn want(&self) {
+        self.shared.wanted.notify_one();
+    }
+
     /// Sends a request and waits for its reply, no longer than this.
     ///
     /// # Errors
@@ -191,15 +196,15 @@ impl LinkShared {
         let mut told = String::new();
         loop {
             self.wanted.notified().await;
-            let address = book.borrow_and_update().get(&self.target).cloned();
+            let address = book.borrow_and_update().records.get(&self.target).cloned();
             let address = address.map(|record| record.address);
             let why = match self.open(address.as_deref()).await {
                 Ok((stream, incoming)) => {
                     pause = PAUSE_MIN;
                     self.status.send_replace(Status::Up(stream.clone()));
                     let moved = async {
-                        let is_there = |book: &BTreeMap<NodeId, PeerRecord>| {
-                            let record = book.get(&self.target);
+                        let is_there = |book: &Book| {
+                            let record = book.records.get(&self.target);
                             record.map(|record| &record.address) == address.as_ref()
                         };
                         // The book lives as long as the link.
@@ -208,7 +213,7 @@ impl LinkShared {
                     };
                     let why = tokio::select! {
                         biased;
-                        why = stream.read(incoming) => why,
+                        why = stream.read(incoming, &self.world) => why,
                         why = moved => why,
                     };
                     stream.close(&why);
@@ -251,10 +256,10 @@ impl LinkShared {
         let mut incoming = client
             .exchange(requests)
             .await
-            .map_err(|status| format!("{address}: {}", status.message()))?
+            .map_err(|status| format!("{address}: {}", self.world.heard(&status)))?
             .into_inner();
         let first = incoming.message().await;
-        let first = first.map_err(|status| format!("{address}: {}", status.message()))?;
+        let first = first.map_err(|status| format!("{address}: {}", self.world.heard(&status)))?;
         let Some(PeerReply {
             body: Some(peer_reply::Body::Hello(hello)),
             ..
@@ -339,7 +344,7 @@ impl Stream {
     }
 
     /// Takes replies until the stream ends, and says why it did.
-    async fn read(&self, mut incoming: Streaming<PeerReply>) -> String {
+    async fn read(&self, mut incoming: Streaming<PeerReply>, world: &World) -> String {
         loop {
             match incoming.message().await {
                 Ok(Some(reply)) => {
@@ -348,7 +353,7 @@ impl Stream {
                     }
                 }
                 Ok(None) => return "the node closed the stream".to_owned(),
-                Err(status) => return status.message().to_owned(),
+                Err(status) => return world.heard(&status),
             }
         }
     }

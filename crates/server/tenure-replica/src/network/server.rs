@@ -23,6 +23,7 @@ use tenure_core::ids::{GroupId, NodeId};
 
 use super::wire::{self, Malformed, peer};
 use super::{MESSAGE_BYTES_MAX, Member, Peers, join, snapshot};
+use crate::administer;
 use crate::forward;
 use crate::raft_types::{TypeConfig, in_scope};
 use crate::read;
@@ -31,6 +32,8 @@ use peer::{PeerReply, PeerRequest, peer_reply, peer_request};
 
 /// How long a stream may take to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// How long a node that is removed may still speak, in which it hands over what it leads.
+const REMOVED_GRACE: Duration = Duration::from_secs(5);
 /// Replies that wait for the connection to take them.
 const REPLIES_WAITING_MAX: usize = 256;
 /// Requests of one stream that are worked on at a time.
@@ -101,7 +104,7 @@ impl Peer for Door {
             return Err(Status::invalid_argument("a stream begins with a hello"));
         };
         let world = &self.peers.inner.world;
-        let from = world.check(&hello).map_err(Status::failed_precondition)?;
+        let from = world.check(&hello)?;
         let (replies, outgoing) = mpsc::channel(REPLIES_WAITING_MAX);
         let hello = PeerReply {
             id: 0,
@@ -153,10 +156,21 @@ struct Served {
 
 impl Served {
     async fn run(self, from: NodeId, mut incoming: Streaming<PeerRequest>) {
+        let world = self.peers.inner.world.clone();
+        let mut removed = std::pin::pin!(async {
+            // The book lives as long as the stream.
+            let _ = world.book.subscribe().wait_for(|book| book.was_removed(from)).await;
+            tokio::time::sleep(REMOVED_GRACE).await;
+        });
         loop {
             let message = tokio::select! {
                 biased;
                 () = self.replies.closed() => return,
+                () = &mut removed => {
+                    // If there is no room for it, the node hears it when it comes again.
+                    let _ = self.replies.try_send(Err(world.removed_from(from).into()));
+                    return;
+                }
                 message = incoming.message() => message,
             };
             let Ok(Some(request)) = message else {
@@ -184,10 +198,10 @@ impl Served {
         let Ok(place) = places.clone().try_acquire_owned() else {
             return self.refuse(id, "too much is asked at a time").await;
         };
-        let replies = self.replies.clone();
+        let (replies, peers) = (self.replies.clone(), self.peers.clone());
         let mut work = async move {
             let answered = async {
-                let bodies = answer(&member, body).await;
+                let bodies = answer(&member, &peers, body).await;
                 for body in bodies {
                     let reply = PeerReply { id, body: Some(body) };
                     if replies.send(Ok(reply)).await.is_err() {
@@ -221,7 +235,7 @@ impl Served {
 }
 
 /// The reply to a request, in one or more messages.
-async fn answer(member: &Member, body: peer_request::Body) -> Vec<peer_reply::Body> {
+async fn answer(member: &Member, peers: &Peers, body: peer_request::Body) -> Vec<peer_reply::Body> {
     let answered = match body {
         peer_request::Body::Append(append) => append_entries(member, append).await,
         peer_request::Body::Vote(vote) => give_vote(member, &vote, false).await,
@@ -229,6 +243,7 @@ async fn answer(member: &Member, body: peer_request::Body) -> Vec<peer_reply::Bo
         peer_request::Body::TransferLeader(transfer) => take_leadership(member, &transfer).await,
         peer_request::Body::ReadIndex(_) => Ok(read_point(member).await),
         peer_request::Body::Propose(propose) => return forward::take_in(&member.shared, &member.raft, propose).await,
+        peer_request::Body::Administer(asked) => Ok(administer::answer(member, peers, &asked).await),
         peer_request::Body::Hello(_) => Err("a second hello".to_owned()),
     };
     vec![answered.unwrap_or_else(peer_reply::Body::Unavailable)]

@@ -60,7 +60,7 @@ pub(super) async fn send(
             bytes.len()
         ));
     }
-    let address = inner.world.book.borrow().get(&target).cloned();
+    let address = inner.world.book.borrow().records.get(&target).cloned();
     let address = address.ok_or_else(|| format!("node {} has no known address", target.0))?;
     let connecting = link::connect(&inner.world.runtime, &address.address);
     let mut client = tokio::time::timeout(CONNECT_WITHIN, connecting)
@@ -81,6 +81,9 @@ pub(super) async fn send(
             Err(_) => seen = moved.load(Ordering::Relaxed),
         }
     };
+    if let Some(member) = peers.member(group) {
+        member.shared.snapshots_sent.fetch_add(1, Ordering::Relaxed);
+    }
     wire::vote(installed.into_inner().vote.as_ref()).map_err(|error| error.to_string())
 }
 
@@ -103,7 +106,7 @@ pub(super) async fn receive(peers: &Peers, mut incoming: Streaming<SnapshotPart>
         .ok_or_else(|| Status::invalid_argument("a snapshot begins with its head"))?;
     let hello = head.hello.as_ref();
     let hello = hello.ok_or_else(|| Status::invalid_argument("a snapshot begins with a hello"))?;
-    peers.inner.world.check(hello).map_err(Status::failed_precondition)?;
+    peers.inner.world.check(hello)?;
     let malformed = |error: &dyn std::error::Error| Status::invalid_argument(error.to_string());
     let vote = wire::vote(head.vote.as_ref()).map_err(|error| malformed(&error))?;
     if head.applied.len() > APPLIED_BYTES_MAX {

@@ -148,6 +148,67 @@ async fn a_message_that_is_too_long_is_not_sent_and_breaks_nothing() {
     task.abort();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_removed_is_told_so_and_nothing_else_is_taken_for_that() {
+    let (served, address, task) = serving(identity(2)).await;
+    let at = |address: &str| PeerRecord {
+        address: address.to_owned(),
+        folder: None,
+    };
+    let all = |nodes: &[u64]| nodes.iter().map(|node| (NodeId(*node), at(&address))).collect();
+    let told_removed = |peers: &Peers| *peers.inner.world.removed.borrow();
+    let ask = || Body::ReadIndex(peer::ReadIndex {});
+    let peers = |node: u64, cluster: u128| {
+        let peers = Peers::new(
+            PeerIdentity {
+                cluster,
+                ..identity(node)
+            },
+            Runtime::system(),
+        )
+        .unwrap();
+        peers.set(NodeId(2), at(&address));
+        peers
+    };
+    served.set_all(all(&[1, 2]), 5);
+    // One that is known, one that this node has not heard of yet, and one of another cluster.
+    for (node, cluster) in [(1, CLUSTER), (5, CLUSTER), (3, CLUSTER + 1)] {
+        let there = peers(node, cluster);
+        let answered = there.link(NodeId(2)).call(GroupId(1), ask(), LIMIT).await.unwrap_err();
+        assert!(
+            !answered.to_string().contains("removed") && !told_removed(&there),
+            "{node}: {answered}"
+        );
+    }
+    let removed = peers(3, CLUSTER);
+    let refused = removed
+        .link(NodeId(2))
+        .call(GroupId(1), ask(), LIMIT)
+        .await
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("node 3 was removed from the cluster"),
+        "{refused}"
+    );
+    tokio::time::timeout(LIMIT, removed.removed()).await.unwrap();
+    // Who is connected when that happens hears it too, and one that reads of it itself.
+    let connected = peers(1, CLUSTER);
+    let known = connected
+        .link(NodeId(2))
+        .call(GroupId(1), ask(), LIMIT)
+        .await
+        .unwrap_err();
+    assert!(matches!(known, CallError::Unavailable(_)), "{known}");
+    served.set_all(all(&[2]), 5);
+    tokio::time::timeout(LIMIT, connected.removed()).await.unwrap();
+    let reads = peers(4, CLUSTER);
+    reads.set_all(all(&[2, 4]), 5);
+    assert!(!told_removed(&reads));
+    reads.set_all(all(&[2]), 5);
+    assert!(told_removed(&reads));
+    task.abort();
+}
+
 /// Lets everybody in as node 3.
 struct LetsIn;
 

@@ -7,7 +7,7 @@ use tenure_core::command::{
     Acknowledged, Append, CacheSettings, Command, Entry, FenceMode, Guard, Origin, Request, StreamSettings,
     SystemCommand,
 };
-use tenure_core::ids::{Nonce, OneShotId, Secret, SessionRef};
+use tenure_core::ids::{GroupId, NodeId, Nonce, OneShotId, Secret, SessionRef};
 use tenure_core::limits::{APPEND_RECORDS_MAX, BLOCK_REVISIONS, DEDUP_WINDOW_DEFAULT, ENTRY_COMMANDS_MAX};
 use tenure_core::machine::{Applied, GroupKind};
 use tenure_core::query::{Query, ReadFrom};
@@ -694,7 +694,8 @@ pub(super) fn append(words: &mut Words<'_>) -> Outcome<Append> {
 }
 
 fn system(words: &mut Words<'_>) -> Outcome<SystemCommand> {
-    Ok(match words.next()? {
+    let kind = words.next()?;
+    Ok(match kind {
         "found" => SystemCommand::Found {
             cluster: words
                 .option("cluster")
@@ -716,8 +717,24 @@ fn system(words: &mut Words<'_>) -> Outcome<SystemCommand> {
             namespace: namespace(words.next()?)?,
         },
         "reserve" => SystemCommand::ReserveBlock,
+        "remove" => SystemCommand::RemoveNode {
+            node: node(words.next()?)?,
+            of: number(words.option("of").unwrap_or("1"))?,
+        },
+        "drain" | "undrain" => SystemCommand::DrainNode {
+            node: node(words.next()?)?,
+            draining: kind == "drain",
+        },
+        "lead" => SystemCommand::ChooseLeader {
+            group: GroupId(words.next()?.parse().map_err(|_| "a group is a number")?),
+            node: node(words.next()?)?,
+        },
         other => return Err(format!("no system command is called {other}")),
     })
+}
+
+fn node(word: &str) -> Outcome<NodeId> {
+    Ok(NodeId(number(word)?))
 }
 
 /// The first revision of a block.

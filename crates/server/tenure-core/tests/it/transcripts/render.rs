@@ -143,11 +143,21 @@ pub(super) fn render_found(names: &Names, found: &Found) -> String {
         Found::Caches(records) => lines.extend(records.iter().map(cache_record)),
         Found::Home(home) => lines.extend(home.map(|home| home.to_string())),
         Found::Namespaces(all) => lines.extend(all.iter().map(|(name, home)| format!("{name} in {home}"))),
-        Found::Nodes(nodes) => lines.extend(
-            nodes
-                .iter()
-                .map(|node| format!("node {}: folder {}, address {}", node.id.0, node.folder, node.address)),
-        ),
+        Found::Nodes(view) => {
+            lines.extend(view.nodes.iter().map(|node| {
+                let drained = if view.draining.contains(&node.id) {
+                    ", drained"
+                } else {
+                    ""
+                };
+                format!(
+                    "node {}: folder {}, address {}{drained}",
+                    node.id.0, node.folder, node.address
+                )
+            }));
+            let chosen = view.leaders.iter();
+            lines.extend(chosen.map(|(group, node)| format!("{group} is to be led by node {}", node.0)));
+        }
         Found::Cluster(cluster) => lines.extend(cluster.map(|cluster| {
             format!(
                 "cluster {}, {} home groups, floor {}",
@@ -240,6 +250,9 @@ fn done(names: &Names, done: &Done) -> String {
         Done::System(SystemDone::NodeAdded { id }) => format!("node {}", id.0),
         Done::System(SystemDone::NamespaceAssigned { home }) => format!("home {home}"),
         Done::System(SystemDone::BlockReserved { first }) => format!("block from {first}"),
+        Done::System(SystemDone::NodeRemoved) => "node removed".to_owned(),
+        Done::System(SystemDone::NodeMarked) => "node marked".to_owned(),
+        Done::System(SystemDone::LeaderChosen) => "leader chosen".to_owned(),
         Done::Added { sum, version, created } => format!("sum {sum}, version {version}, token {created}"),
         Done::PrefixDeleted {
             revision,
@@ -357,6 +370,7 @@ fn render_failure(names: &Names, failure: &Failure) -> String {
             Missing::Key(key) => format!("not_found, key {}", text(key)),
             Missing::Session(session) => format!("not_found, session {}", names.of_session(*session)),
             Missing::Stream(name) => format!("not_found, stream {name}"),
+            Missing::Node(node) => format!("not_found, node {}", node.0),
         },
         Failure::Invalid { field, rule } => format!("invalid, {field}: {rule}"),
         Failure::Limit { which, value } => format!("limit, {which}: {value}"),

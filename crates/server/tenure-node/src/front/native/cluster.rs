@@ -108,8 +108,9 @@ pub(super) fn status(call: &Call<'_>, _request: v1::StatusRequest) -> Result<v1:
     }
     reply.groups.sort_by_key(|group| group.group);
     let system = service.group(GroupId::SYSTEM).map_err(of_service)?;
-    if let Ok((Found::Nodes(nodes), ..)) = system.replica.query(&Query::Nodes) {
-        reply.nodes = nodes
+    if let Ok((Found::Nodes(view), ..)) = system.replica.query(&Query::Nodes) {
+        reply.nodes = view
+            .nodes
             .into_iter()
             .map(|node| v1::NodeInfo {
                 id: node.id.0,

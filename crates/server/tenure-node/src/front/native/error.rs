@@ -57,6 +57,9 @@ pub(super) fn of_failure(failure: Failure) -> WireError {
         Failure::NotFound {
             what: Missing::Stream(name),
         } => WireError::not_found("stream", name.to_string()),
+        Failure::NotFound {
+            what: Missing::Node(node),
+        } => WireError::not_found("node", node.0.to_string()),
         Failure::WrongType { is } => WireError::wrong_type("the key", is),
         Failure::Invalid { field, rule } => WireError::invalid(field, rule),
         Failure::Limit { which, value } => WireError::limit(which, value),

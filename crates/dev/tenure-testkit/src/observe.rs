@@ -38,6 +38,16 @@ pub async fn metric(address: SocketAddr, name: &str) -> f64 {
     metrics(address).await.get(name).copied().unwrap_or_default()
 }
 
+/// Whether a node says that it is ready, and what else it says of itself and of others.
+///
+/// # Panics
+/// If it does not answer.
+pub async fn ready(address: SocketAddr) -> String {
+    let text = tokio::time::timeout(LIMIT, http_get(address, "/readyz")).await;
+    text.unwrap_or_else(|_| panic!("{address} did not answer in {LIMIT:?}"))
+        .unwrap_or_else(|error| panic!("{address} cannot be asked: {error}"))
+}
+
 /// The CPU time that a process has used, in user and kernel together.
 ///
 /// # Panics

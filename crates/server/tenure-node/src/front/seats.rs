@@ -4,10 +4,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tenure_core::limits::NODES_MAX;
 use tokio::sync::watch;
 
 /// Connections of other nodes. A node has one or two to each other one.
 pub(crate) const PEERS_MAX: usize = 256;
+const _: () = assert!(PEERS_MAX > 3 * NODES_MAX);
 /// Connections beyond the clients' number of which it is not known yet whose they are.
 const UNPROVEN_MAX: usize = 16;
 

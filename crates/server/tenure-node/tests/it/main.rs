@@ -9,6 +9,7 @@ mod follow_frames;
 mod hostile;
 mod http;
 mod limits;
+mod members;
 mod metrics;
 mod mux;
 mod native;

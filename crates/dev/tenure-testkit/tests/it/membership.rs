@@ -299,6 +299,15 @@ async fn a_node_that_comes_back_at_another_address_is_found_again() {
             metric(watching, &connected).await == 0.0 && said.contains(": not connected, ")
         })
         .await;
+        // Another one leads all groups then: the node does not know who, and that one does not know where it is.
+        let leader = if node == 3 { "1" } else { "2" };
+        for other in [leader, "2"] {
+            for group in ["0", "1", "2"] {
+                site.done(&["transfer-leader", group, other]);
+            }
+        }
+        let terms = rows(&site.done(&["groups"]));
+        assert!(terms.values().all(|cells| cells[0] == "2"), "{terms:?}");
         site.cluster.node(node).restart_elsewhere();
         site.wait_for_voters(&[1, 2, 3]).await;
         eventually("it is seen to be there", SOON, async || {

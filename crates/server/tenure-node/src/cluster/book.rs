@@ -10,7 +10,7 @@ use tenure_core::command::{NodeRecord, SystemCommand};
 use tenure_core::ids::{GroupId, NodeId};
 use tenure_core::query::{Found, NodesView, Query};
 use tenure_core::response::SystemDone;
-use tenure_replica::{Doorkeeper, JoinAsked, Joined, PeerRecord, Peers};
+use tenure_replica::{Doorkeeper, JoinAsked, Joined, PeerRecord, Peers, join};
 
 use super::STEP_TIMEOUT;
 use crate::service::{Reading, Service, ServiceError, WeakService, unexpected};
@@ -79,12 +79,35 @@ async fn keep_own_address(service: &Service, nodes: &[NodeRecord]) {
             folder: own.folder,
             address: identity.address.clone(),
         };
-        match service.system(command, service.now() + STEP_TIMEOUT).await {
-            Ok(_) => return tracing::info!(address = identity.address, "the address of this node was changed"),
+        let changed = match service.system(command, service.now() + STEP_TIMEOUT).await {
+            Ok(_) => Ok(()),
+            // Who leads may have changed while this node was away, and looks for it where it was.
+            Err(error) => tell_others(service, own).await.map_err(|()| error),
+        };
+        match changed {
+            Ok(()) => return tracing::info!(address = identity.address, "the address of this node was changed"),
             Err(error) => tracing::warn!(%error, "the address of this node was not changed, trying again"),
         }
         tokio::time::sleep(AGAIN_AFTER).await;
     }
+}
+
+/// Has one of the other nodes tell the system group where this one is reached: they let it in as the node that it is.
+async fn tell_others(service: &Service, own: &NodeRecord) -> Result<(), ()> {
+    let identity = service.identity();
+    let asked = JoinAsked {
+        folder: own.folder,
+        address: identity.address.clone(),
+    };
+    let known = identity.peers.known().into_iter();
+    // One to which there is a stream is a node of this cluster. Another one would let this node into its own.
+    for (_, other) in known.filter(|(node, _)| identity.peers.is_connected(*node)) {
+        match join(service.runtime(), &other.address, &asked).await {
+            Ok(_) => return Ok(()),
+            Err(why) => tracing::debug!(why, "a node was not told where this one is"),
+        }
+    }
+    Err(())
 }
 
 /// Lets nodes in.

@@ -11,6 +11,7 @@ mod child;
 mod cluster;
 pub mod history;
 pub mod mutations;
+pub mod nemesis;
 pub mod objects;
 pub mod observe;
 mod ports;

@@ -51,7 +51,7 @@ impl NodeProcess {
     /// # Panics
     /// If it does not become ready.
     pub fn start_under(folder: &Path, wrapper: &[OsString]) -> NodeProcess {
-        NodeProcess::start_as(&["dev".into()], folder, wrapper)
+        NodeProcess::start_as(&["dev".into()], folder, wrapper, |_| None)
     }
 
     /// Starts a node of a cluster: the first one founds it, another one joins the nodes at these endpoints.
@@ -67,23 +67,41 @@ impl NodeProcess {
     /// # Panics
     /// If it does not become ready.
     pub fn start_of_cluster_with(folder: &Path, home_groups: u32, join: &[String], options: &[&str]) -> NodeProcess {
-        let mut command: Vec<OsString> = vec!["start".into(), "--home-groups".into(), home_groups.to_string().into()];
-        command.extend(options.iter().map(OsString::from));
-        if !join.is_empty() {
-            command.extend(["--join".into(), join.join(",").into()]);
-        }
-        NodeProcess::start_as(&command, folder, &[])
+        let command = start_command(home_groups, join, options);
+        NodeProcess::start_as(&command, folder, &[], |_| None)
     }
 
-    fn start_as(command: &[OsString], folder: &Path, wrapper: &[OsString]) -> NodeProcess {
+    /// The same, whom the other nodes reach at what `gate` says when it is told where the node will listen.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub fn start_behind(
+        folder: &Path,
+        home_groups: u32,
+        join: &[String],
+        gate: impl Fn(SocketAddr) -> Option<String>,
+    ) -> NodeProcess {
+        NodeProcess::start_as(&start_command(home_groups, join, &[]), folder, &[], gate)
+    }
+
+    fn start_as(
+        command: &[OsString],
+        folder: &Path,
+        wrapper: &[OsString],
+        gate: impl Fn(SocketAddr) -> Option<String>,
+    ) -> NodeProcess {
         for attempt in 1..=PORTS_TRIED_MAX {
             let address = free_address();
-            match launch(command, folder, address, wrapper) {
+            let mut command = command.to_vec();
+            if let Some(advertised) = gate(address) {
+                command.extend(["--advertise".into(), advertised.into()]);
+            }
+            match launch(&command, folder, address, wrapper) {
                 Ok(child) => {
                     return NodeProcess {
                         folder: folder.to_owned(),
                         address,
-                        command: command.to_vec(),
+                        command,
                         wrapper: wrapper.to_vec(),
                         child,
                     };
@@ -239,4 +257,14 @@ fn launch(
             Err(StartFailure { status, stderr })
         }
     }
+}
+
+/// The command that starts a node of a cluster.
+fn start_command(home_groups: u32, join: &[String], options: &[&str]) -> Vec<OsString> {
+    let mut command: Vec<OsString> = vec!["start".into(), "--home-groups".into(), home_groups.to_string().into()];
+    command.extend(options.iter().map(OsString::from));
+    if !join.is_empty() {
+        command.extend(["--join".into(), join.join(",").into()]);
+    }
+    command
 }

@@ -13,6 +13,7 @@ mod kill;
 mod load;
 mod loss;
 mod membership;
+mod nemesis;
 mod objects;
 mod pause;
 mod renewal;

@@ -1,5 +1,6 @@
 //! Streams, counters, transactions and deletions by prefix of a node that is killed again and again.
 
+use std::future::IntoFuture;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use tenure_client::{
     Appended, Client, Error, Guard, Operation, OperationResult, Outcome, Refusal, TxnGuard, TxnOutcome, Verdict,
 };
+use tenure_testkit::nemesis::Tally;
 use tenure_testkit::objects::{self, AddCall, AppendCall, AppendTold, Kept};
 use tenure_testkit::{Direction, Proxy, eventually, eventually_some};
 use tokio::task::JoinSet;
@@ -19,7 +21,7 @@ const WORKERS: u32 = 3;
 /// A node that is killed all the time is there for a small part of it only.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The stream that everybody appends to, and the one to which transactions append.
-const EVENTS: &str = "events";
+pub(crate) const EVENTS: &str = "events";
 const TRANSFERS: &str = "transfers";
 const ACCOUNTS: [&str; 2] = ["account/one", "account/other"];
 /// Keys of one prefix, more than one step removes of larger ones.
@@ -27,7 +29,7 @@ const PREFIX_KEYS: u64 = 12;
 
 /// What all workers of a run wrote down.
 #[derive(Default)]
-struct Notes {
+pub(crate) struct Notes {
     appends: Mutex<Vec<AppendCall>>,
     adds: Mutex<Vec<AddCall>>,
     /// Transfers that were acknowledged, by the record that each appended, with its offset.
@@ -36,14 +38,14 @@ struct Notes {
     prefixes: Mutex<u64>,
 }
 
-struct Run {
+pub(crate) struct Run {
     begun: Instant,
     notes: Notes,
     stopping: AtomicBool,
 }
 
 impl Run {
-    fn new() -> Arc<Run> {
+    pub(crate) fn new() -> Arc<Run> {
         Arc::new(Run {
             begun: Instant::now(),
             notes: Notes::default(),
@@ -51,7 +53,7 @@ impl Run {
         })
     }
 
-    fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         !self.stopping.load(Ordering::SeqCst)
     }
 
@@ -64,7 +66,12 @@ impl Run {
     }
 
     /// Makes an append and writes down what came of it.
-    async fn append(&self, client: &Client, mut call: AppendCall) -> AppendTold {
+    pub(crate) async fn append(&self, client: &Client, call: AppendCall) -> AppendTold {
+        self.append_counted(client, call, &Tally::default()).await
+    }
+
+    /// The same, counted.
+    pub(crate) async fn append_counted(&self, client: &Client, mut call: AppendCall, tally: &Tally) -> AppendTold {
         let mut append = client.stream(EVENTS).append(&call.records);
         if let Some(expected) = call.expected {
             append = append.if_offset(expected);
@@ -76,7 +83,7 @@ impl Run {
             append = append.message_id(id);
         }
         call.called = self.begun.elapsed();
-        call.told = told(append.await);
+        call.told = told(tally.count(append.into_future()).await);
         call.returned = (call.told != AppendTold::Unknown).then(|| self.begun.elapsed());
         let told = call.told;
         locked(&self.notes.appends).push(call);
@@ -102,7 +109,7 @@ fn told(answer: Result<Verdict<Appended>, Error>) -> AppendTold {
     }
 }
 
-fn call(records: Vec<String>) -> AppendCall {
+pub(crate) fn call(records: Vec<String>) -> AppendCall {
     AppendCall {
         records,
         expected: None,
@@ -244,10 +251,11 @@ async fn empty_prefixes(run: Arc<Run>, client: Client, number: u32) {
     }
 }
 
-async fn workers(run: &Arc<Run>, endpoint: &str) -> JoinSet<()> {
+/// So many workers of each kind, in a namespace that has the streams.
+pub(crate) fn workers(run: &Arc<Run>, clients: Vec<Client>) -> JoinSet<()> {
     let mut workers = JoinSet::new();
-    for number in 0..WORKERS {
-        let client = client(endpoint).await.with_timeout(PATIENCE);
+    for (client, number) in clients.into_iter().zip(0..) {
+        let client = client.with_timeout(PATIENCE);
         workers.spawn(append_records(Arc::clone(run), client.clone(), number));
         workers.spawn(add_ones(Arc::clone(run), client.clone()));
         workers.spawn(transfer(Arc::clone(run), client.clone(), number));
@@ -256,7 +264,24 @@ async fn workers(run: &Arc<Run>, endpoint: &str) -> JoinSet<()> {
     workers
 }
 
-async fn settle(run: &Run, mut workers: JoinSet<()>) {
+/// A client for each worker.
+async fn clients(endpoint: &str) -> Vec<Client> {
+    let mut clients = Vec::new();
+    while clients.len() < WORKERS as usize {
+        clients.push(client(endpoint).await);
+    }
+    clients
+}
+
+/// The streams that the workers append to.
+pub(crate) async fn create_streams(client: &Client) {
+    for stream in [EVENTS, TRANSFERS] {
+        let created = client.stream(stream).create().await.expect("the node answers");
+        assert!(created.is_done());
+    }
+}
+
+pub(crate) async fn settle(run: &Run, mut workers: JoinSet<()>) {
     run.stopping.store(true, Ordering::SeqCst);
     while let Some(worker) = workers.join_next().await {
         worker.expect("a worker does not panic");
@@ -264,7 +289,7 @@ async fn settle(run: &Run, mut workers: JoinSet<()>) {
 }
 
 /// Every record of a stream.
-async fn read_all(client: &Client, stream: &str) -> Vec<Kept> {
+pub(crate) async fn read_all(client: &Client, stream: &str) -> Vec<Kept> {
     let (mut kept, mut from) = (Vec::new(), 0);
     loop {
         let page = client
@@ -286,7 +311,7 @@ async fn read_all(client: &Client, stream: &str) -> Vec<Kept> {
 }
 
 /// Compares what everybody was told with what is there.
-async fn judge(run: &Run, client: &Client) {
+pub(crate) async fn judge(run: &Run, client: &Client) {
     let events = read_all(client, EVENTS).await;
     let appends = locked(&run.notes.appends).clone();
     if let Err(violation) = objects::stream(&appends, &events) {
@@ -339,10 +364,7 @@ fn done_now(answer: Result<Verdict<TxnOutcome>, Error>) -> TxnOutcome {
 
 async fn site() -> Site {
     let site = Site::start().await;
-    for stream in [EVENTS, TRANSFERS] {
-        let created = site.client.stream(stream).create().await.expect("the node answers");
-        assert!(created.is_done());
-    }
+    create_streams(&site.client).await;
     site
 }
 
@@ -350,7 +372,7 @@ async fn site() -> Site {
 async fn fifty_kills_lose_no_record_no_addition_and_no_half_of_a_transaction() {
     let mut site = site().await;
     let run = Run::new();
-    let workers = workers(&run, &site.node.endpoint()).await;
+    let workers = workers(&run, clients(&site.node.endpoint()).await);
     let mut dice = Dice::new(7);
     for _ in 0..KILLS {
         let goal = run.answered() + 20 + usize::try_from(dice.below(120)).expect("a small number");
@@ -367,7 +389,7 @@ async fn lost_answers_are_asked_for_again_and_nothing_is_done_twice() {
     let site = site().await;
     let proxy = Proxy::start(site.node.address()).await;
     let run = Run::new();
-    let workers = workers(&run, &proxy.endpoint()).await;
+    let workers = workers(&run, clients(&proxy.endpoint()).await);
     for _ in 0..30 {
         let goal = run.answered() + 40;
         eventually("clients get answers", SOON, async || run.answered() >= goal).await;

@@ -1,0 +1,124 @@
+//! What goes wrong, to whom, and for how long: a pure function of a seed.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::mutations::Seeded;
+
+/// How long nothing goes wrong between two faults, in milliseconds: enough for an election on a busy machine.
+const CALM_MS: (usize, usize) = (1_200, 2_400);
+/// How long a fault lasts: always longer than the longest election, seldom longer than a client's patience.
+const LASTS_MS: (usize, usize) = (900, 2_600);
+/// How far messages are held back where a node is slow to reach: less and more than an election.
+const DELAY_MS: (usize, usize) = (20, 350);
+
+/// One step: a calm, and then a fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// How long nothing goes wrong before it.
+    pub calm: Duration,
+    /// What goes wrong.
+    pub fault: Fault,
+    /// To whom. Never a majority.
+    pub victims: Vec<Victim>,
+    /// For how long.
+    pub lasts: Duration,
+}
+
+/// What goes wrong. Whatever else can be done to a node, as adding and removing one, has its place here and in
+/// [`Prey::strike`](super::Prey::strike).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is killed, and started again when the fault is over.
+    Kill,
+    /// It stands still, and goes on where it was.
+    Freeze,
+    /// Nothing passes between it and the others.
+    CutOff,
+    /// What it sends to the others is lost; it hears them.
+    Mute,
+    /// It hears nothing of the others; they hear it.
+    Deafen,
+    /// What passes between it and the others is held back for so long.
+    Delay(Duration),
+}
+
+/// To whom it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// Whoever leads the group of the clients then.
+    Leader,
+    /// The node with this number, counted from 1.
+    Node(u64),
+}
+
+/// The steps of a seed, without end.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    seeded: Seeded,
+    nodes: usize,
+    /// The faults that are left of this round: in each round every kind comes once.
+    round: Vec<Fault>,
+}
+
+impl Schedule {
+    /// What a seed does to so many nodes.
+    pub fn new(seed: u64, nodes: usize) -> Schedule {
+        Schedule {
+            seeded: Seeded::new(seed),
+            nodes,
+            round: Vec::new(),
+        }
+    }
+
+    fn within(&mut self, (from, to): (usize, usize)) -> Duration {
+        Duration::from_millis((from + self.seeded.below(to - from + 1)) as u64)
+    }
+
+    fn fault(&mut self) -> Fault {
+        if self.round.is_empty() {
+            let delay = Fault::Delay(self.within(DELAY_MS));
+            self.round = vec![Fault::Kill, Fault::Freeze, Fault::CutOff, Fault::Mute, Fault::Deafen, delay];
+        }
+        let place = self.seeded.below(self.round.len());
+        self.round.swap_remove(place)
+    }
+
+    /// Fewer than half of the nodes, the leader among them more often than not.
+    fn victims(&mut self) -> Vec<Victim> {
+        let most = self.nodes.saturating_sub(1) / 2;
+        let count = 1 + self.seeded.below(most);
+        let mut nodes: Vec<u64> = (1..=self.nodes as u64).collect();
+        let mut victims = Vec::new();
+        if self.seeded.below(5) < 3 {
+            victims.push(Victim::Leader);
+        }
+        while victims.len() < count {
+            let place = self.seeded.below(nodes.len());
+            victims.push(Victim::Node(nodes.swap_remove(place)));
+        }
+        victims
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        Some(Step {
+            calm: self.within(CALM_MS),
+            fault: self.fault(),
+            victims: self.victims(),
+            lasts: self.within(LASTS_MS),
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?} for {:?}", self.fault, self.victims, self.lasts)
+    }
+}
+
+#[cfg(test)]
+mod tests;

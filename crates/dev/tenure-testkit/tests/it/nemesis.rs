@@ -120,6 +120,7 @@ impl Field {
 async fn run(nodes: usize, wish: Wish) {
     println!("seed {}: {nodes} nodes for {:?}", wish.seed, wish.time);
     let mut field = Field::start(nodes).await;
+    Work::prepare(&field.all).await;
     let mut followers = vec![Follower::start(&field.all, 1).await];
     let work = Work::start(&field.all).await;
     for endpoint in field.prey.endpoints() {

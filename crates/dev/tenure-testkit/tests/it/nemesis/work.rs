@@ -68,7 +68,6 @@ impl Shared {
 #[derive(Clone, Debug)]
 struct Hold {
     key: String,
-    client: u32,
     token: u64,
     from: Duration,
     until: Duration,
@@ -97,13 +96,20 @@ pub(super) struct Verdict {
 }
 
 impl Work {
+    /// Creates what the clients use.
+    pub(super) async fn prepare(endpoints: &str) {
+        let client = client(endpoints).await;
+        let elsewhere = client.namespace(ELSEWHERE.0, ELSEWHERE.1);
+        for client in [&client, &elsewhere] {
+            let created = client.create_cache(CACHE).await.expect("the cluster answers");
+            assert!(created.is_done());
+        }
+        objects::create_streams(&elsewhere).await;
+    }
+
     /// Starts the clients, each with connections of its own.
     pub(super) async fn start(endpoints: &str) -> Work {
-        let client = client(endpoints).await;
-        assert!(client.create_cache(CACHE).await.expect("the cluster answers").is_done());
-        let elsewhere = client.namespace(ELSEWHERE.0, ELSEWHERE.1);
-        assert!(elsewhere.create_cache(CACHE).await.expect("the cluster answers").is_done());
-        objects::create_streams(&elsewhere).await;
+        let elsewhere = client(endpoints).await.namespace(ELSEWHERE.0, ELSEWHERE.1);
         let tally = Arc::new(Tally::default());
         let shared = Arc::new(Shared {
             history: History::default(),
@@ -275,7 +281,6 @@ impl Worker {
         }
         let hold = Hold {
             key: key.to_owned(),
-            client: self.number,
             token,
             from,
             until,

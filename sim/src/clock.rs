@@ -48,14 +48,13 @@ impl VirtualClock {
         }
     }
 
-    /// The same clock, broken: it goes at half the speed.
-    pub(crate) fn at_half_speed(self) -> VirtualClock {
-        VirtualClock { slowness: 2, ..self }
-    }
-
-    /// The same clock, broken: it goes three times as fast as time does.
-    pub(crate) fn at_threefold_speed(self) -> VirtualClock {
-        VirtualClock { haste: 3, ..self }
+    /// The same clock at another speed: so many units go by in so many of the simulation's.
+    pub(crate) fn at_speed(self, (haste, slowness): (u32, u32)) -> VirtualClock {
+        VirtualClock {
+            haste,
+            slowness,
+            ..self
+        }
     }
 
     /// Time since the machine's start, which counts everything: nothing is ever suspended here.

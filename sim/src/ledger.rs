@@ -112,6 +112,20 @@ impl Ledger {
         }
     }
 
+    /// A watch has shown that a key ended under this token because of its session's TTL.
+    pub(crate) fn ended(&self, key: &str, token: u64) {
+        let mut inner = self.lock();
+        let early = inner.claims.get(key).and_then(|claim| {
+            let (holder, session) = claim.holder.as_ref()?;
+            (claim.token == token && session.is_valid()).then(|| holder.clone())
+        });
+        if let Some(holder) = early {
+            inner.violated(format!(
+                "{key} ended while {holder} still rightly believes in token {token}"
+            ));
+        }
+    }
+
     /// Something that must not happen has happened.
     pub(crate) fn violated(&self, what: String) {
         self.lock().violated(what);

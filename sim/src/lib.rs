@@ -3,11 +3,13 @@
 //! Time, network, randomness, tasks and disk are simulated; everything else is the code that runs in production. One
 //! seed fixes all that happens, so a failure is repeated by its number: `cargo run -- --seed N`.
 //!
-//! - [`run`]: one run, from a seed to a report.
-//! - `plan`: what the seed decides beforehand: latencies, crashes.
-//! - `cluster`: the machines: a node that crashes and comes back, and clients.
+//! - [`run()`]: one run, from a seed to a report.
+//! - `setup`: what determines a run.
+//! - `plan`: what the seed decides beforehand: latencies, crashes, faults of the network.
+//! - `cluster`: the machines: nodes that crash and come back, and clients.
 //! - `workload`: what the clients do.
-//! - `ledger`: what each client was promised, checked while it runs and at its end.
+//! - `ledger`, `records`, `calls`: what each client was promised, checked while it runs and at its end.
+//! - `leaders`: who leads, as the nodes say.
 //! - `journal`: all that can be observed, as text.
 //! - `clock`, `net`, `random`, `tasks`, `disk`: the simulated world.
 
@@ -17,10 +19,12 @@ compile_error!(
      RUSTFLAGS, which would replace it"
 );
 
+mod calls;
 mod clock;
 mod cluster;
 mod disk;
 mod journal;
+mod leaders;
 mod ledger;
 #[cfg(test)]
 mod machine_tests;
@@ -28,8 +32,10 @@ mod net;
 mod plan;
 mod random;
 mod records;
-pub mod run;
+mod run;
+mod setup;
 mod tasks;
 mod workload;
 
-pub use run::{Planted, Report, run, run_with};
+pub use run::{Report, run};
+pub use setup::{Planted, Setup, Skew, Speed};

@@ -2,25 +2,34 @@
 
 use std::process::ExitCode;
 
-use tenure_sim::Planted;
+use tenure_sim::{Planted, Report, Setup, Skew, Speed};
 
 const USAGE: &str = "\
-Usage: cargo run --profile ci -- [--seed N] [--seeds COUNT] [--plant DEFECT] [--trace FILTER]
+Usage: cargo run --profile ci -- [--seed N] [--seeds COUNT] [--nodes COUNT] [--skew NODE:fast|slow]
+                                 [--plant DEFECT] [--trace FILTER]
 
 --seed N        Runs this seed (0 if none is given) and prints everything that could be observed.
 --seeds COUNT   Runs so many seeds, from --seed on, and prints those that broke a promise.
+--nodes COUNT   Runs a cluster of so many nodes; one if none is given.
+--skew NODE:fast
+                Lets the clock of this node, counted from 1, go by a fifth too fast, or, with slow, too slow.
 --plant DEFECT  Puts in a defect that is to be found: slow-clocks, lying-disk,
-                repeats-as-new or fast-node.
+                repeats-as-new, fast-node, no-read-index or lost-time.
 --trace FILTER  Also prints what the node and the clients trace, to standard error, such as tenure_replica=debug.
 
 Ends with status 1 if a promise was broken.";
 
 /// What is asked for.
 struct Options {
-    seed: u64,
+    setup: Setup,
     seeds: Option<u64>,
-    planted: Option<Planted>,
     trace: Option<String>,
+}
+
+impl Options {
+    fn run(&self, seed: u64) -> Report {
+        tenure_sim::run(Setup { seed, ..self.setup })
+    }
 }
 
 fn main() -> ExitCode {
@@ -36,13 +45,14 @@ fn main() -> ExitCode {
             .init();
     }
     let Some(seeds) = options.seeds else {
-        let report = tenure_sim::run_with(options.seed, options.planted);
+        let report = options.run(options.setup.seed);
         println!("{report}");
         return ExitCode::from(u8::from(!report.violations.is_empty()));
     };
     let mut broken = 0_u64;
-    for seed in options.seed..options.seed.saturating_add(seeds) {
-        let report = tenure_sim::run_with(seed, options.planted);
+    let first = options.setup.seed;
+    for seed in first..first.saturating_add(seeds) {
+        let report = options.run(seed);
         for violation in &report.violations {
             println!("seed {seed}: {violation}");
         }
@@ -55,27 +65,32 @@ fn main() -> ExitCode {
 /// Reads the arguments; `None` if they make no sense.
 fn read(mut arguments: impl Iterator<Item = String>) -> Option<Options> {
     let mut options = Options {
-        seed: 0,
+        setup: Setup::of(0),
         seeds: None,
-        planted: None,
         trace: None,
     };
     while let Some(argument) = arguments.next() {
+        let value = arguments.next()?;
         match argument.as_str() {
-            "--seed" => options.seed = arguments.next()?.parse().ok()?,
-            "--seeds" => options.seeds = Some(arguments.next()?.parse().ok()?),
-            "--plant" => {
-                options.planted = Some(match arguments.next()?.as_str() {
-                    "slow-clocks" => Planted::SlowClocks,
-                    "lying-disk" => Planted::LyingDisk,
-                    "repeats-as-new" => Planted::RepeatsAsNew,
-                    "fast-node" => Planted::FastNode,
-                    _ => return None,
-                });
-            }
-            "--trace" => options.trace = Some(arguments.next()?),
+            "--seed" => options.setup.seed = value.parse().ok()?,
+            "--seeds" => options.seeds = Some(value.parse().ok()?),
+            "--nodes" => options.setup.nodes = value.parse().ok().filter(|nodes| (1..=9).contains(nodes))?,
+            "--skew" => options.setup.skew = Some(skew(&value)?),
+            "--plant" => options.setup.planted = Some(Planted::ALL.into_iter().find(|kind| kind.name() == value)?),
+            "--trace" => options.trace = Some(value),
             _ => return None,
         }
     }
     Some(options)
+}
+
+fn skew(value: &str) -> Option<Skew> {
+    let (node, speed) = value.split_once(':')?;
+    let node = node.parse().ok()?;
+    let speed = match speed {
+        "fast" => Speed::Fast,
+        "slow" => Speed::Slow,
+        _ => return None,
+    };
+    Some(Skew { node, speed })
 }

@@ -72,6 +72,17 @@ impl tenure_replica::runtime::Network for VirtualNetwork {
         }
         .boxed()
     }
+
+    /// Machines are known by their names.
+    fn resolve<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        let wrong = move || io::Error::new(io::ErrorKind::InvalidInput, format!("{address} is no address"));
+        async move {
+            let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+            let port = port.parse().map_err(|_| wrong())?;
+            Ok(vec![SocketAddr::new(turmoil::lookup(host), port)])
+        }
+        .boxed()
+    }
 }
 
 impl tenure_client::runtime::Network for VirtualNetwork {

@@ -1,5 +1,7 @@
 //! What the seed decides before a run begins: latencies, crashes, faults of the network.
 
+mod several;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -36,14 +38,14 @@ pub(crate) struct Plan {
 /// Something that happens from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The node crashes.
-    Crash(CrashKind),
+    /// A node crashes.
+    Crash(String, CrashKind),
     /// It is started again after a crash of this kind.
-    Restart(CrashKind),
-    /// The network between the node and a client begins to fail.
-    Fault(String, FaultKind),
+    Restart(String, CrashKind),
+    /// The network between these pairs of machines begins to fail.
+    Fault(Pairs, FaultKind),
     /// It works again.
-    Repair(String, FaultKind),
+    Repair(Pairs, FaultKind),
 }
 
 /// What a crash leaves.
@@ -55,29 +57,38 @@ pub(crate) enum CrashKind {
     PowerLoss,
 }
 
-/// How the network between the node and a client fails.
+/// Pairs of machines. Clients come before nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pairs(pub(crate) Vec<(String, String)>);
+
+/// How the network between two machines fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
     /// What is sent in either direction is lost, and so the connections stand still.
     Cut,
-    /// What the client sends is lost.
-    CutRequests,
-    /// What the node sends is lost.
-    CutAnswers,
+    /// What the first sends to the second is lost.
+    CutForth,
+    /// What the second sends to the first is lost.
+    CutBack,
     /// What is sent arrives, all at once, when the fault is over.
     Hold,
 }
 
 impl Plan {
-    /// What this seed decides about a cluster with these clients.
-    pub(crate) fn of(seed: u64, clients: &[String]) -> Plan {
+    /// What this seed decides about a cluster of these nodes with these clients.
+    pub(crate) fn of(seed: u64, nodes: &[String], clients: &[String]) -> Plan {
         let random = SeededRandom::of(seed, "plan");
         let latency_min = Duration::from_millis(random.between(0, 2));
         let latency_max = Duration::from_millis(random.between(LATENCY_MAX_MS.0, LATENCY_MAX_MS.1));
         let mut events = Vec::new();
-        crashes(&random, &mut events);
-        for client in clients {
-            faults(&random, client, &mut events);
+        if let [node] = nodes {
+            crashes(&random, node, &mut events);
+            for client in clients {
+                faults(&random, client, node, &mut events);
+            }
+        } else {
+            several::crashes(&random, nodes, &mut events);
+            several::faults(&random, nodes, clients, &mut events);
         }
         // A stable sort: events of one time keep the order in which they were thought of.
         events.sort_by_key(|(time, _)| *time);
@@ -91,7 +102,10 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let crashes = self.events.iter().filter(|(_, event)| matches!(event, Event::Crash(_)));
+        let crashes = self
+            .events
+            .iter()
+            .filter(|(_, event)| matches!(event, Event::Crash(..)));
         let faults = self
             .events
             .iter()
@@ -107,42 +121,67 @@ impl fmt::Display for Plan {
     }
 }
 
+impl fmt::Display for Pairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (one, other)) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}{one}/{other}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FaultKind {
+    /// Any of them.
+    fn any(random: &SeededRandom) -> FaultKind {
+        match random.between(0, 4) {
+            0 => FaultKind::Cut,
+            1 => FaultKind::CutForth,
+            2 => FaultKind::CutBack,
+            _ => FaultKind::Hold,
+        }
+    }
+}
+
+impl CrashKind {
+    /// Either of them.
+    fn any(random: &SeededRandom) -> CrashKind {
+        match random.percent(60) {
+            true => CrashKind::PowerLoss,
+            false => CrashKind::Kill,
+        }
+    }
+}
+
 /// Crashes of the node. Each ends before the next begins, which may be while the node is still starting.
-fn crashes(random: &SeededRandom, events: &mut Vec<(Duration, Event)>) {
+fn crashes(random: &SeededRandom, node: &str, events: &mut Vec<(Duration, Event)>) {
     let mut earliest_ms = CALM_UNTIL_MS;
     for _ in 0..random.between(1, CRASHES_MAX + 1) {
         if earliest_ms >= BEGINS_UNTIL_MS {
             return;
         }
         let at_ms = random.between(earliest_ms, BEGINS_UNTIL_MS);
-        let kind = match random.percent(60) {
-            true => CrashKind::PowerLoss,
-            false => CrashKind::Kill,
-        };
+        let kind = CrashKind::any(random);
         let back_at_ms = at_ms + random.between(DOWN_MS.0, DOWN_MS.1);
-        events.push((Duration::from_millis(at_ms), Event::Crash(kind)));
-        events.push((Duration::from_millis(back_at_ms), Event::Restart(kind)));
+        events.push((Duration::from_millis(at_ms), Event::Crash(node.to_owned(), kind)));
+        events.push((Duration::from_millis(back_at_ms), Event::Restart(node.to_owned(), kind)));
         earliest_ms = back_at_ms + 1;
     }
 }
 
 /// Faults between the node and one client, one after the other.
-fn faults(random: &SeededRandom, client: &str, events: &mut Vec<(Duration, Event)>) {
+fn faults(random: &SeededRandom, client: &str, node: &str, events: &mut Vec<(Duration, Event)>) {
     let mut earliest_ms = CALM_UNTIL_MS;
     for _ in 0..random.between(0, FAULTS_MAX + 1) {
         if earliest_ms >= BEGINS_UNTIL_MS {
             return;
         }
         let at_ms = random.between(earliest_ms, BEGINS_UNTIL_MS);
-        let kind = match random.between(0, 4) {
-            0 => FaultKind::Cut,
-            1 => FaultKind::CutRequests,
-            2 => FaultKind::CutAnswers,
-            _ => FaultKind::Hold,
-        };
+        let kind = FaultKind::any(random);
         let until_ms = at_ms + random.between(FAULT_MS.0, FAULT_MS.1);
-        events.push((Duration::from_millis(at_ms), Event::Fault(client.to_owned(), kind)));
-        events.push((Duration::from_millis(until_ms), Event::Repair(client.to_owned(), kind)));
+        let pairs = Pairs(vec![(client.to_owned(), node.to_owned())]);
+        events.push((Duration::from_millis(at_ms), Event::Fault(pairs.clone(), kind)));
+        events.push((Duration::from_millis(until_ms), Event::Repair(pairs, kind)));
         earliest_ms = until_ms + 1;
     }
 }

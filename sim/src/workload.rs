@@ -6,12 +6,16 @@
 //! - a renewer keeps a key with a TTL alive, and then lets it end;
 //! - a publisher appends records, a messenger sends the same few messages again and again, a banker moves amounts in
 //!   transactions over keys, counters and a stream;
+//! - of several nodes, three clients read and write the same two registers, a bystander sees how claims end, and an
+//!   observer asks every node who leads;
 //! - a watcher follows every lasting key, through crashes;
 //! - an auditor waits for all of them and compares what is there with what was promised.
 
 mod audit;
 mod claims;
 mod objects;
+pub(crate) mod observe;
+mod registers;
 mod writes;
 
 use std::fmt;
@@ -25,7 +29,7 @@ use tenure_client::{Cache, Client, Error, Verdict};
 use turmoil::Sim;
 
 use crate::clock;
-use crate::cluster::{self, World};
+use crate::cluster::World;
 use crate::plan::WORK_UNTIL;
 use crate::random::SeededRandom;
 
@@ -46,6 +50,8 @@ const AUDITOR: &str = "auditor";
 const WORKERS: usize = 4;
 /// A call over all its attempts: longer than the node is ever down.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Clients that share registers.
+const SHARERS: u32 = 3;
 /// Attempts at something that must come about before the work can begin.
 const ATTEMPTS_MAX: usize = 20;
 
@@ -66,7 +72,7 @@ struct Finished(Arc<AtomicUsize>);
 type Work = fn(Actor) -> BoxFuture<'static, Result<(), Stopped>>;
 
 /// The clients that the auditor waits for, and what they do.
-fn workers() -> Vec<(String, Work)> {
+fn workers(nodes: usize) -> Vec<(String, Work)> {
     let mut workers: Vec<(String, Work)> = Vec::new();
     for number in 1..=WORKERS {
         workers.push((format!("worker-{number}"), |actor| Box::pin(claims::work(actor))));
@@ -77,19 +83,25 @@ fn workers() -> Vec<(String, Work)> {
     workers.push(("publisher".to_owned(), |actor| Box::pin(objects::publish(actor))));
     workers.push(("messenger".to_owned(), |actor| Box::pin(objects::send(actor))));
     workers.push(("banker".to_owned(), |actor| Box::pin(objects::transfer(actor))));
+    if nodes > 1 {
+        for number in 1..=SHARERS {
+            workers.push((format!("sharer-{number}"), |actor| Box::pin(registers::share(actor))));
+        }
+        workers.push(("bystander".to_owned(), |actor| Box::pin(audit::see_ends(actor))));
+    }
     workers
 }
 
-/// The names of all clients.
-pub(crate) fn names() -> Vec<String> {
-    let workers = workers().into_iter().map(|(name, _)| name);
+/// The names of all clients but the one that only looks.
+pub(crate) fn names(nodes: usize) -> Vec<String> {
+    let workers = workers(nodes).into_iter().map(|(name, _)| name);
     workers.chain([WATCHER.to_owned(), AUDITOR.to_owned()]).collect()
 }
 
 /// Adds all clients to a simulation.
 pub(crate) fn start(world: &Arc<World>, sim: &mut Sim<'_>) {
     let finished = Finished::default();
-    let workers = workers();
+    let workers = workers(world.setup.nodes);
     let count = workers.len();
     for (name, work) in workers {
         let (world, finished) = (Arc::clone(world), finished.clone());
@@ -97,6 +109,13 @@ pub(crate) fn start(world: &Arc<World>, sim: &mut Sim<'_>) {
             Actor::begin(world, name).await?.run(work).await?;
             finished.0.fetch_add(1, Ordering::Relaxed);
             Ok(())
+        });
+    }
+    if world.setup.nodes > 1 {
+        let observing = Arc::clone(world);
+        sim.client(observe::OBSERVER, async move {
+            let while_at_work = || clock::now().is_some_and(|now| now < WORK_UNTIL);
+            observe::observe(observing, while_at_work).await
         });
     }
     let watching = Arc::clone(world);
@@ -126,9 +145,11 @@ impl Actor {
     /// A client that has found the cluster and its cache.
     async fn begin(world: Arc<World>, name: String) -> Result<Actor, Stopped> {
         let stopped = |why: String| Stopped { who: name.clone(), why };
-        let client = cluster::client(&world, &name, TIMEOUT).map_err(|error| stopped(error.to_string()))?;
+        let client = world
+            .client(&name, TIMEOUT)
+            .map_err(|error| stopped(error.to_string()))?;
         let client = client.namespace("acme", "prod");
-        let random = SeededRandom::of(world.seed, &format!("{name}, work"));
+        let random = SeededRandom::of(world.setup.seed, &format!("{name}, work"));
         for attempt in 1.. {
             let created = client.create_cache(CACHE).await;
             world

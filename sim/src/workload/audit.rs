@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_client::{ChangeKind, Entry, WatchItem};
+use tenure_client::{ChangeKind, EndReason, Entry, WatchItem};
 
 use super::{ATTEMPTS_MAX, Actor, Answer, CLAIMS, COUNTER, FACTS, LAST_FACT, Stopped, objects, text, writes};
 
 /// Longer than any TTL of the workload.
 const EVERYTHING_ENDED: Duration = Duration::from_secs(12);
+
+/// How often a client that waits for changes looks whether the work is over.
+const LOOK_UP_EVERY: Duration = Duration::from_millis(200);
 
 /// Follows the lasting keys until the last one.
 pub(super) async fn watch(actor: Actor) -> Result<(), Stopped> {
@@ -78,6 +81,67 @@ pub(super) async fn watch(actor: Actor) -> Result<(), Stopped> {
     }
 }
 
+/// Follows the claimed keys while there is work: tokens rise, and what ends with its session's TTL is not rightly believed
+/// in by its holder any more.
+pub(super) async fn see_ends(actor: Actor) -> Result<(), Stopped> {
+    let mut tokens: BTreeMap<String, u64> = BTreeMap::new();
+    while actor.at_work() {
+        let watch = actor.cache.watch().prefix(CLAIMS).with_state().await;
+        actor.note(format_args!("watch claims: {}", Answer(&watch)));
+        let Ok(mut watch) = watch else { continue };
+        let mut reached = 0;
+        while actor.at_work() {
+            let Ok(item) = tokio::time::timeout(LOOK_UP_EVERY, watch.next()).await else {
+                continue;
+            };
+            match item {
+                Some(Ok(WatchItem::Changes { revision, changes, .. })) => {
+                    if revision <= reached {
+                        let what = format!("a watch of claims went from revision {reached} to {revision}");
+                        actor.world.ledger.violated(what);
+                    }
+                    reached = revision;
+                    for change in changes {
+                        see(&actor, &mut tokens, &text(&change.key), &change.kind);
+                    }
+                }
+                Some(Ok(WatchItem::State { entries, .. })) => {
+                    let entries = entries.into_iter();
+                    tokens.extend(entries.map(|entry| (text(&entry.key), entry.created)));
+                }
+                Some(Ok(WatchItem::Progress { .. })) => {}
+                end => {
+                    actor.note(format_args!("the watch of claims ended: {end:?}"));
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a watch shows of a claimed key.
+fn see(actor: &Actor, tokens: &mut BTreeMap<String, u64>, key: &str, kind: &ChangeKind) {
+    actor.note(format_args!("sees {key}: {kind:?}"));
+    match kind {
+        ChangeKind::Put { created, .. } => {
+            let before = tokens.insert(key.to_owned(), *created);
+            if before.is_some_and(|before| before > *created) {
+                let what = format!("a watch showed {key} under token {created} after {before:?}");
+                actor.world.ledger.violated(what);
+            }
+        }
+        ChangeKind::Removed {
+            reason: EndReason::Session | EndReason::Expired,
+        } => {
+            if let Some(token) = tokens.get(key) {
+                actor.world.ledger.ended(key, *token);
+            }
+        }
+        ChangeKind::Removed { .. } => {}
+    }
+}
+
 /// Compares what is there with what was promised, when everything that ends has ended.
 pub(super) async fn settle(actor: Actor) -> Result<(), Stopped> {
     tokio::time::sleep(EVERYTHING_ENDED).await;
@@ -92,6 +156,9 @@ pub(super) async fn settle(actor: Actor) -> Result<(), Stopped> {
         actor.world.ledger.violated(what);
     }
     objects::settle(&actor).await?;
+    if let Some(violation) = actor.world.calls.settle() {
+        actor.world.ledger.violated(violation);
+    }
     let sessions = actor.client.sessions().await;
     actor.note(format_args!("sessions: {}", Answer(&sessions)));
     let status = actor.client.status().await;

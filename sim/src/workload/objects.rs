@@ -10,7 +10,7 @@ use tenure_client::{
 use super::{Actor, Answer, CACHE, Stopped};
 use crate::clock;
 use crate::records::WINDOW;
-use crate::run::Planted;
+use crate::setup::Planted;
 
 /// The stream of the publisher and the messenger.
 pub(super) const EVENTS: &str = "events";
@@ -78,11 +78,11 @@ pub(super) async fn publish(actor: Actor) -> Result<(), Stopped> {
 
 /// A client that gives up early and has no numbers for its requests, if that is the planted defect.
 fn hasty_client(actor: &Actor) -> Result<Option<Client>, Stopped> {
-    if actor.world.planted != Some(Planted::RepeatsAsNew) {
+    if actor.world.setup.planted != Some(Planted::RepeatsAsNew) {
         return Ok(None);
     }
     let timeout = Duration::from_millis(400);
-    let client = crate::cluster::client_with(&actor.world, &actor.name, timeout, RequestMode::Anonymous);
+    let client = actor.world.client_with(&actor.name, timeout, RequestMode::Anonymous);
     let client = client.map_err(|error| actor.stopped(error))?;
     Ok(Some(client.namespace("acme", "prod")))
 }

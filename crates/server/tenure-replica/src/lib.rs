@@ -18,6 +18,8 @@ mod log_adapter;
 mod machine_adapter;
 mod membership;
 mod network;
+#[cfg(feature = "deterministic")]
+pub mod planted;
 mod proposer;
 mod queue;
 mod raft_types;

@@ -86,11 +86,15 @@ impl TimeKeeper {
     /// An entry that another leader stamped was appended now.
     pub(crate) fn appended_foreign(&self, index: u64, stamp: Timestamp) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.last_stamped_index = Some(index);
+        #[cfg(feature = "deterministic")]
+        if crate::planted::is(crate::planted::Planted::LostTime) {
+            return;
+        }
         kept.anchor = Anchor {
             stamp,
             instant: self.clock.now(),
         };
-        kept.last_stamped_index = Some(index);
     }
 
     /// The log was cut back, which leaves the anchor alone; `last_in_log` is the last stamped entry that is left.

@@ -46,6 +46,15 @@ fn every_promise_is_kept_through_crashes() {
 }
 
 #[test]
+fn three_nodes_keep_every_promise_through_crashes_and_partitions() {
+    let seeds = std::env::var(SEEDS_VARIABLE).map_or(SEEDS_DEFAULT, |seeds| seeds.parse().expect("a number of seeds"));
+    for seed in 0..seeds {
+        let report = run(Setup::of(seed).nodes(3));
+        assert!(report.violations.is_empty(), "{report}");
+    }
+}
+
+#[test]
 fn clocks_that_go_too_slowly_are_found() {
     let found = (0..PLANTED_SEEDS).any(|seed| {
         let violations = run(Setup::of(seed).with(Planted::SlowClocks)).violations;

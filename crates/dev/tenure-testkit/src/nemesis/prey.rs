@@ -33,8 +33,7 @@ impl Prey {
         for (folder, id) in folders.iter().zip(1..) {
             let join = prey.endpoints();
             let gate = |address| Some(prey.wires.in_front_of(id, address));
-            let node =
-                tokio::task::block_in_place(|| NodeProcess::start_behind(folder, home_groups, &join, gate));
+            let node = tokio::task::block_in_place(|| NodeProcess::start_behind(folder, home_groups, &join, gate));
             prey.nodes.push(node);
         }
         prey

@@ -78,7 +78,14 @@ impl Schedule {
     fn fault(&mut self) -> Fault {
         if self.round.is_empty() {
             let delay = Fault::Delay(self.within(DELAY_MS));
-            self.round = vec![Fault::Kill, Fault::Freeze, Fault::CutOff, Fault::Mute, Fault::Deafen, delay];
+            self.round = vec![
+                Fault::Kill,
+                Fault::Freeze,
+                Fault::CutOff,
+                Fault::Mute,
+                Fault::Deafen,
+                delay,
+            ];
         }
         let place = self.seeded.below(self.round.len());
         self.round.swap_remove(place)

@@ -73,7 +73,13 @@ impl Wires {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port on loopback");
             let address = listener.local_addr().expect("a bound listener has an address");
             let behind: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
-            let serving = accept(listener, to, Arc::clone(&behind), Arc::clone(&folders), Arc::clone(&wiring));
+            let serving = accept(
+                listener,
+                to,
+                Arc::clone(&behind),
+                Arc::clone(&folders),
+                Arc::clone(&wiring),
+            );
             gates.push(Gate {
                 address,
                 behind,

@@ -40,7 +40,11 @@ impl Wish {
     fn or(seed: u64, time: Duration) -> Wish {
         let number = |name: &str| {
             let value = std::env::var(name).ok()?;
-            Some(value.parse().unwrap_or_else(|_| panic!("{name} is {value}: not a number")))
+            Some(
+                value
+                    .parse()
+                    .unwrap_or_else(|_| panic!("{name} is {value}: not a number")),
+            )
         };
         Wish {
             seed: number("TENURE_NEMESIS_SEED").unwrap_or(seed),

@@ -143,7 +143,10 @@ impl Work {
                 workers.spawn(worker.publish());
             }
         }
-        let objects = objects::workers(&shared.run, vec![self::client(endpoints).await.namespace(ELSEWHERE.0, ELSEWHERE.1)]);
+        let objects = objects::workers(
+            &shared.run,
+            vec![self::client(endpoints).await.namespace(ELSEWHERE.0, ELSEWHERE.1)],
+        );
         let reader = tokio::spawn(read_along(elsewhere));
         Work {
             tally,
@@ -296,7 +299,11 @@ impl Worker {
             count += 1;
             let mut call = objects::call(vec![format!("once-{}-{count}", self.number)]);
             call.expected = (self.dice.below(4) > 0).then_some(tail);
-            let appended = self.shared.run.append_counted(&self.client, call, &self.shared.tally).await;
+            let appended = self
+                .shared
+                .run
+                .append_counted(&self.client, call, &self.shared.tally)
+                .await;
             match appended {
                 AppendTold::Appended { first, .. } => tail = first + 1,
                 AppendTold::WrongTail { tail: actual } => tail = actual,
@@ -358,7 +365,11 @@ impl Worker {
             guard,
         };
         // What came of it is in the history.
-        let _ = self.shared.tally.count(self.shared.history.delete(self.number, delete, asked)).await;
+        let _ = self
+            .shared
+            .tally
+            .count(self.shared.history.delete(self.number, delete, asked))
+            .await;
     }
 }
 
@@ -373,10 +384,19 @@ fn pair(outcome: &TxnOutcome) -> [Option<Vec<u8>>; 2] {
 
 /// Follows the stream until its last record, which says so.
 async fn read_along(client: Client) -> Vec<(u64, String)> {
-    let mut follow = client.stream(EVENTS).follow().from_earliest().await.expect("the following begins");
+    let mut follow = client
+        .stream(EVENTS)
+        .follow()
+        .from_earliest()
+        .await
+        .expect("the following begins");
     let mut records = Vec::new();
     loop {
-        let record = follow.next().await.expect("a following without end").expect("nothing is trimmed");
+        let record = follow
+            .next()
+            .await
+            .expect("a following without end")
+            .expect("nothing is trimmed");
         let data = String::from_utf8_lossy(&record.data).into_owned();
         if data == MARKER {
             return records;
@@ -429,12 +449,23 @@ impl Verdict {
         let elsewhere = client(endpoints).await.namespace(ELSEWHERE.0, ELSEWHERE.1);
         objects::judge(&self.shared.run, &elsewhere).await;
         let kept = objects::read_all(&elsewhere, EVENTS).await;
-        let marked = elsewhere.stream(EVENTS).append([MARKER]).await.expect("the cluster answers");
+        let marked = elsewhere
+            .stream(EVENTS)
+            .append([MARKER])
+            .await
+            .expect("the cluster answers");
         assert!(marked.is_done());
-        let followed = tokio::time::timeout(SOON, self.followed).await.expect("the marker comes soon");
+        let followed = tokio::time::timeout(SOON, self.followed)
+            .await
+            .expect("the marker comes soon");
         let followed = followed.expect("a following neither ends nor goes back");
         let kept: Vec<_> = kept.into_iter().map(|record| (record.offset, record.data)).collect();
-        assert!(followed == kept, "a follower saw {} records of {}", followed.len(), kept.len());
+        assert!(
+            followed == kept,
+            "a follower saw {} records of {}",
+            followed.len(),
+            kept.len()
+        );
     }
 }
 

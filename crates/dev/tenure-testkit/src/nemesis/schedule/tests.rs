@@ -1,3 +1,5 @@
+//! The schedule is drawn from the seed alone.
+
 use std::collections::BTreeSet;
 
 use super::{Fault, Schedule, Step, Victim};

@@ -19,7 +19,7 @@ pub struct Step {
     pub calm: Duration,
     /// What goes wrong.
     pub fault: Fault,
-    /// To whom. Never a majority.
+    /// To whom: fewer than half of the nodes. Of five nodes three vote in a group, and two of those may be struck.
     pub victims: Vec<Victim>,
     /// For how long.
     pub lasts: Duration,

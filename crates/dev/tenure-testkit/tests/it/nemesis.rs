@@ -92,11 +92,14 @@ impl Field {
 
     /// Waits until as many nodes vote in every group as should, and each group has a leader, as every node says.
     async fn wait_until_whole(&self) {
-        let voters = self.prey.count();
+        let of_system = if self.prey.count() < 5 { 3 } else { 5 };
         for node in &self.each {
             eventually("every group has its voters and a leader", SOON, async || {
                 let Ok(status) = node.status().await else { return false };
-                let is_whole = |group: &GroupInfo| group.voters.len() == voters && group.leader.is_some();
+                let is_whole = |group: &GroupInfo| {
+                    let voters = if group.group == 0 { of_system } else { 3 };
+                    group.voters.len() == voters && group.leader.is_some()
+                };
                 status.groups.len() == 1 + HOME_GROUPS as usize && status.groups.iter().all(is_whole)
             })
             .await;

@@ -143,7 +143,14 @@ impl GroupRestore {
                 added.insert(keyspace::REVISIONS.to_vec(), keyspace::encode(&revisions));
             }
             GroupKind::System => {
-                added.insert(keyspace::folder(new.folder), keyspace::encode(&RESTORED_NODE));
+                let node = NodeRecord {
+                    id: RESTORED_NODE,
+                    folder: new.folder,
+                    // It says where it is reached when it starts.
+                    address: String::new(),
+                };
+                added.insert(keyspace::folder(new.folder), keyspace::encode(&node.id));
+                added.insert(keyspace::node(node.id).to_vec(), keyspace::encode(&node));
             }
         }
         Ok(GroupRestore {

@@ -89,7 +89,7 @@ pub(crate) struct Read {
     pub(crate) time: Timestamp,
     /// To be taken off everything that remains: how far the leader's time was ahead of the applied time.
     pub(crate) behind_leader: Span,
-    /// How long ago a stale read's replica was last known to be current.
+    /// How long ago a stale read's replica was last known to be current; none if it has heard from no leader yet.
     pub(crate) age: Option<Span>,
 }
 
@@ -375,11 +375,12 @@ impl Service {
             }
             None => None,
         };
+        let current_as_of = known.replica.current_as_of();
         let (found, revision, time) = self.read_applied(known, query, deadline).await?;
         let behind_leader = leader_time.map_or(Span(0), |leader_time| leader_time - time);
         let age = match reading {
             Reading::Linearizable => None,
-            Reading::Stale { .. } => known.replica.stamp_now().map(|now| now - time),
+            Reading::Stale { .. } => current_as_of.map(|instant| self.age_of(instant)),
         };
         Ok(Read {
             found,
@@ -388,6 +389,12 @@ impl Service {
             behind_leader,
             age,
         })
+    }
+
+    /// How long ago an instant of this node's clock was.
+    fn age_of(&self, instant: Duration) -> Span {
+        let age = self.now().saturating_sub(instant).as_micros();
+        Span(u64::try_from(age).unwrap_or(u64::MAX))
     }
 
     /// Takes room for an answer of at most so many bytes and, for a long read, the turn for it. What finds none in its

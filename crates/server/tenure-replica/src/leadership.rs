@@ -1,13 +1,15 @@
 //! Who leads a group, as this node knows it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use openraft::Instant;
 use openraft::async_runtime::WatchReceiver;
 
 use tenure_core::ids::NodeId;
 
 use crate::error::Unavailable;
-use crate::raft_types::Raft;
+use crate::raft_types::{Metrics, Raft};
 use crate::shared::Shared;
 
 /// What this node is to a group.
@@ -49,6 +51,19 @@ pub(crate) fn is_alone(raft: &Raft, role: Role) -> bool {
     let server = raft.server_metrics();
     let server = server.borrow_watched();
     matches!(role, Role::Leads(_)) && server.membership_config.membership().nodes().count() == 1
+}
+
+/// How long ago at most a majority heard this node, which leads: what others had acknowledged by then it knows. In a group
+/// that no other node votes in there are no others. `None`: no majority has since it leads.
+pub(crate) fn unconfirmed_for(metrics: &Metrics) -> Option<Duration> {
+    let metrics = metrics.borrow_watched();
+    if metrics.membership_config.membership().voter_ids().count() == 1 {
+        return Some(Duration::ZERO);
+    }
+    metrics
+        .last_quorum_acked
+        .as_ref()
+        .map(|acknowledged| acknowledged.elapsed())
 }
 
 /// The error of a request that this node cannot serve in its role.

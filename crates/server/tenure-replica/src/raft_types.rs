@@ -8,7 +8,9 @@ use std::fmt;
 use std::future::Future;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use openraft::alias::{CommittedLeaderIdOf, EntryOf, LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf, VoteOf};
+use openraft::alias::{
+    CommittedLeaderIdOf, EntryOf, LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf, VoteOf, WatchReceiverOf,
+};
 use openraft::impls::{BoxedErrorSource, InlineBatch, leader_id_std};
 use openraft::raft::responder::Responder;
 use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
@@ -40,6 +42,8 @@ pub(crate) type StoredMembership = StoredMembershipOf<TypeConfig>;
 pub(crate) type SnapshotMeta = SnapshotMetaOf<TypeConfig>;
 /// A snapshot.
 pub(crate) type Snapshot = SnapshotOf<TypeConfig, crate::snapshot_adapter::SnapshotData>;
+/// What one group's consensus says of itself.
+pub(crate) type Metrics = WatchReceiverOf<TypeConfig, openraft::RaftMetrics<TypeConfig>>;
 /// One group's consensus.
 pub(crate) type Raft = openraft::Raft<TypeConfig, crate::machine_adapter::MachineAdapter>;
 

@@ -74,6 +74,51 @@ impl WaitingReads {
     }
 }
 
+/// What leaders have said of how far the group is, for stale reads, which say how old they may be.
+#[derive(Default)]
+pub(crate) struct Heard(Mutex<Said>);
+
+#[derive(Default)]
+struct Said {
+    /// When everything that was committed was applied here.
+    current: Option<Duration>,
+    /// How far the group was in the first message since then whose entries are not known to be applied, and when it was so.
+    ahead: Option<(u64, Duration)>,
+}
+
+impl Heard {
+    /// A leader whose log this one fits has said that so much was committed at this instant of the clock here.
+    pub(crate) fn said(&self, committed: u64, at: Duration, applied: Option<u64>) {
+        let mut said = self.lock();
+        said.catch_up(applied);
+        if applied >= Some(committed) {
+            said.current = said.current.max(Some(at));
+            said.ahead = None;
+        } else {
+            said.ahead.get_or_insert((committed, at));
+        }
+    }
+
+    /// Until when the state that has so much applied is known to lack nothing.
+    pub(crate) fn current_as_of(&self, applied: Option<u64>) -> Option<Duration> {
+        let mut said = self.lock();
+        said.catch_up(applied);
+        said.current
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().expect("nothing panics while it holds what was said")
+    }
+}
+
+impl Said {
+    fn catch_up(&mut self, applied: Option<u64>) {
+        if let Some((_, at)) = self.ahead.take_if(|(committed, _)| applied >= Some(*committed)) {
+            self.current = self.current.max(Some(at));
+        }
+    }
+}
+
 /// Confirms read indexes for one group.
 pub(crate) struct Reader {
     pub(crate) shared: Arc<Shared>,
@@ -229,3 +274,6 @@ fn answer(batch: Vec<oneshot::Sender<PointAnswered>>, point: &PointAnswered) {
         let _ = read.send(point.clone());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,9 +226,8 @@ impl Replica {
         } = assemble(&options)?;
         let node = options.node.0;
         let networks = PeerNetworks {
-            group: options.group,
+            shared: shared.clone(),
             peers: options.peers.clone(),
-            node: options.node,
         };
         let raft = Raft::new(node, Arc::new(config), networks, log.clone(), machine);
         let raft = in_scope(shared.next_seed(), raft).await.map_err(|error| {
@@ -241,6 +240,7 @@ impl Replica {
                 },
             )
         })?;
+        let _ = shared.metrics.set(raft.metrics());
         if raft.voter_ids().eq([node]) {
             let elected = in_scope(shared.next_seed(), raft.trigger().elect(false)).await;
             elected.map_err(|error| consensus(error.to_string()))?;
@@ -384,6 +384,33 @@ impl Replica {
     pub fn stamp_now(&self) -> Option<Timestamp> {
         let Running { shared, raft, .. } = &*self.running;
         matches!(leadership::role(raft, shared), Role::Leads(_)).then(|| shared.time.now())
+    }
+
+    /// An instant of the node's clock from which on, at the latest, this replica may lack what was acknowledged elsewhere:
+    /// when a majority had last heard its leader, as that said when it told of the last that is applied here; where this node
+    /// leads, when a majority last heard it; of a group that no other node votes in, now. It is late by as long as a message
+    /// was on its way, no more. `None`: it has heard from no such leader since it was opened. Taken before a read, it is true
+    /// of what that read finds.
+    pub fn current_as_of(&self) -> Option<Duration> {
+        let Running { shared, raft, .. } = &*self.running;
+        let now = shared.runtime.clock.now();
+        if !matches!(leadership::role(raft, shared), Role::Leads(_)) {
+            let applied = shared.progress.borrow().applied.map(|id| id.index);
+            return shared.heard.current_as_of(applied);
+        }
+        leadership::unconfirmed_for(&raft.metrics()).map(|time| now.saturating_sub(time))
+    }
+
+    /// Waits until this node knows of another leader than this one, and says which. `None`: the group has stopped.
+    pub async fn next_leader(&self, told: Option<NodeId>) -> Option<NodeId> {
+        let mut server = self.running.raft.server_metrics();
+        loop {
+            let leader = server.borrow_watched().current_leader.map(NodeId);
+            if leader.is_some() && leader != told {
+                return leader;
+            }
+            server.changed().await.ok()?;
+        }
     }
 
     /// How the group is on this node.

@@ -1,7 +1,7 @@
 //! What the parts of one group share: its time, its waiting line, how far it is, and whether it has stopped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -13,7 +13,8 @@ use crate::effects::EffectSink;
 use crate::error::Unavailable;
 use crate::forward::{Expected, Forwards};
 use crate::queue::{Batch, QueueLimits, WaitingLine};
-use crate::raft_types::LogId;
+use crate::raft_types::{LogId, Metrics};
+use crate::read::Heard;
 use crate::runtime::Runtime;
 use crate::time::TimeKeeper;
 
@@ -71,6 +72,10 @@ pub(crate) struct Shared {
     pub(crate) progress: watch::Sender<Progress>,
     /// What was handed on and may be answered by the apply here.
     pub(crate) expected: Expected,
+    /// What its leader has said.
+    pub(crate) heard: Heard,
+    /// What the consensus library says of the group, once that runs.
+    pub(crate) metrics: OnceLock<Metrics>,
     /// Wakes the write-behind when a purge is wanted.
     pub(crate) purge_wake: Notify,
     /// Snapshots of other nodes that were installed here, and of this one that others have installed.
@@ -110,6 +115,8 @@ impl Shared {
             wake: Notify::new(),
             progress: watch::Sender::new(Progress::default()),
             expected: Expected::default(),
+            heard: Heard::default(),
+            metrics: OnceLock::new(),
             purge_wake: Notify::new(),
             snapshots_installed: AtomicU64::new(0),
             snapshots_sent: AtomicU64::new(0),

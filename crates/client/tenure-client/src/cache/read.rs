@@ -22,7 +22,8 @@ pub struct Read<T> {
     pub group: u32,
     /// The group's revision as of this answer: a watch from the one after it misses nothing.
     pub revision: u64,
-    /// In a stale read, how long ago at most the node heard from the leader.
+    /// In a stale read, how long ago at most the node had all that was acknowledged anywhere; `None` also if it has heard from
+    /// no leader since it started.
     pub age: Option<Duration>,
 }
 

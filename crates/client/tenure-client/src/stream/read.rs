@@ -39,7 +39,8 @@ pub struct RecordPage {
     pub incarnation: u64,
     /// The group's revision as of this answer.
     pub revision: u64,
-    /// In a stale read, how long ago at most the node heard from the leader.
+    /// In a stale read, how long ago at most the node had all that was acknowledged anywhere; `None` also if it has heard from
+    /// no leader since it started.
     pub age: Option<Duration>,
 }
 

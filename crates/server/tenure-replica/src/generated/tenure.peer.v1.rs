@@ -107,6 +107,9 @@ pub struct Append {
     pub first_index: u64,
     #[prost(bytes = "bytes", repeated, tag = "5")]
     pub entries: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    /// How long ago at most a majority heard the sender, in microseconds. Absent: none has since it leads.
+    #[prost(uint64, optional, tag = "6")]
+    pub unconfirmed_us: ::core::option::Option<u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Appended {

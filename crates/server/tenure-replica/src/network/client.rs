@@ -12,11 +12,13 @@ use openraft::raft::{
 };
 use openraft::raft::{TransferLeaderError, TransferLeaderResponse};
 
-use tenure_core::ids::{GroupId, NodeId};
+use tenure_core::ids::NodeId;
 
 use super::wire::{self, Malformed, peer};
 use super::{CallError, Link, Peers, snapshot};
+use crate::leadership;
 use crate::raft_types::{NodeNumber, Snapshot, TypeConfig, Vote};
+use crate::shared::Shared;
 use crate::snapshot_adapter::SnapshotData;
 use peer::{peer_reply, peer_request};
 
@@ -25,10 +27,9 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Makes the way of one group to each peer.
 pub(crate) struct PeerNetworks {
-    pub(crate) group: GroupId,
+    pub(crate) shared: Arc<Shared>,
     /// None for a group that has no other replicas.
     pub(crate) peers: Option<Peers>,
-    pub(crate) node: NodeId,
 }
 
 impl RaftNetworkFactory<TypeConfig> for PeerNetworks {
@@ -36,8 +37,7 @@ impl RaftNetworkFactory<TypeConfig> for PeerNetworks {
 
     async fn new_client(&mut self, target: NodeNumber, _node: &()) -> PeerNetwork {
         PeerNetwork {
-            group: self.group,
-            node: self.node,
+            shared: self.shared.clone(),
             target: NodeId(target),
             way: self.peers.clone().map(|peers| {
                 let link = peers.link(NodeId(target));
@@ -49,8 +49,7 @@ impl RaftNetworkFactory<TypeConfig> for PeerNetworks {
 
 /// The way of one group to one peer.
 pub(crate) struct PeerNetwork {
-    group: GroupId,
-    node: NodeId,
+    shared: Arc<Shared>,
     target: NodeId,
     way: Option<(Peers, Arc<Link>)>,
 }
@@ -66,17 +65,19 @@ impl PeerNetwork {
             return Err(RPCError::Unreachable(self.no_way()));
         };
         let within = option.soft_ttl();
-        link.call(self.group, body, within).await.map_err(|error| match error {
-            CallError::Late => RPCError::Timeout(Timeout {
-                action: kind,
-                id: self.node.0,
-                target: self.target.0,
-                timeout: within,
-            }),
-            CallError::NotSent(_) | CallError::Broken(_) | CallError::Unavailable(_) => {
-                RPCError::Unreachable(Unreachable::new(&error))
-            }
-        })
+        link.call(self.shared.group, body, within)
+            .await
+            .map_err(|error| match error {
+                CallError::Late => RPCError::Timeout(Timeout {
+                    action: kind,
+                    id: self.shared.node.0,
+                    target: self.target.0,
+                    timeout: within,
+                }),
+                CallError::NotSent(_) | CallError::Broken(_) | CallError::Unavailable(_) => {
+                    RPCError::Unreachable(Unreachable::new(&error))
+                }
+            })
     }
 
     fn no_way(&self) -> Unreachable<TypeConfig> {
@@ -127,12 +128,14 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
             len if len < request.entries.len() => Some(request.entries[len - 1].log_id),
             _ => None,
         };
+        let unconfirmed = self.shared.metrics.get().and_then(leadership::unconfirmed_for);
         let body = peer_request::Body::Append(peer::Append {
             vote: Some(wire::ballot(&request.vote)),
             previous: request.prev_log_id.map(wire::from_log_id),
             committed: request.leader_commit.map(wire::from_log_id),
             first_index: request.entries.first().map_or(0, |entry| entry.log_id.index),
             entries,
+            unconfirmed_us: unconfirmed.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
         });
         let replied = self.call(RPCTypes::AppendEntries, body, &option).await?;
         let odd = || malformed(Malformed("an append was answered with something else"));
@@ -183,14 +186,14 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         let Some((peers, _)) = &self.way else {
             return Err(StreamingError::Unreachable(self.no_way()));
         };
-        let sending = snapshot::send(peers, self.target, self.group, vote, snapshot);
+        let sending = snapshot::send(peers, self.target, self.shared.group, vote, snapshot);
         tokio::select! {
             biased;
             closed = cancel => Err(StreamingError::Closed(closed)),
             sent = sending => match sent {
                 Ok(vote) => Ok(SnapshotResponse::new(vote)),
                 Err(why) => {
-                    tracing::info!(group = self.group.0, peer = self.target.0, why, "a snapshot was not sent");
+                    tracing::info!(group = self.shared.group.0, peer = self.target.0, why, "a snapshot was not sent");
                     Err(StreamingError::Unreachable(Unreachable::from_string(why)))
                 }
             },

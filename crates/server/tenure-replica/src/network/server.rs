@@ -257,10 +257,20 @@ async fn append_entries(member: &Member, append: peer::Append) -> Result<peer_re
         entries: wire::to_entries(append.first_index, &append.entries).map_err(malformed)?,
         leader_commit: append.committed.as_ref().map(wire::to_log_id),
     };
+    let shared = &member.shared;
+    let (committed, came) = (request.leader_commit.map(|id| id.index), shared.runtime.clock.now());
+    // What came from a leader that has been cut off from the others says nothing of what they have done since.
+    let confirmed = append
+        .unconfirmed_us
+        .map(|time| came.saturating_sub(Duration::from_micros(time)));
     let appending = member.raft.append_entries(request);
     let appended = in_scope(member.shared.next_seed(), appending)
         .await
         .map_err(|error| error.to_string())?;
+    if let (Some(committed), Some(confirmed), AppendEntriesResponse::Success) = (committed, confirmed, &appended) {
+        let applied = shared.progress.borrow().applied.map(|id| id.index);
+        shared.heard.said(committed, confirmed, applied);
+    }
     let result = match appended {
         AppendEntriesResponse::Success => peer::appended::Result::Success(true),
         AppendEntriesResponse::PartialSuccess(Some(upto)) => peer::appended::Result::Partial(wire::from_log_id(upto)),

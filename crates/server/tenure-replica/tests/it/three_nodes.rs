@@ -143,6 +143,73 @@ async fn a_leader_that_is_cut_off_is_replaced_and_answers_nothing_and_follows_wh
     cluster.eventually_equal(&[1, 2, 3]).await;
 }
 
+/// For how long a replica may lack something that was acknowledged, if it has heard from a leader.
+fn age(cluster: &Cluster, id: u64) -> Option<Duration> {
+    let current = cluster.replica(id).current_as_of()?;
+    Some(cluster.now(id).saturating_sub(current))
+}
+
+/// What was on its way when a node was cut off may still come, for this long.
+const ON_ITS_WAY: Duration = Duration::from_millis(500);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_age_of_a_state_is_small_where_the_leader_is_heard_and_grows_where_it_is_not() {
+    let cluster = Cluster::start(3).await;
+    let small = |id| age(&cluster, id).is_some_and(|age| age < Duration::from_millis(400));
+    let began = cluster.now(1);
+    // Also while nothing is written.
+    eventually("all are current, again and again", || {
+        (1..=3).all(small) && cluster.now(1) - began > Duration::from_secs(1)
+    })
+    .await;
+    cluster.switches.cut_off(3);
+    let cut_at = cluster.now(3);
+    let cut = cluster.replica(3);
+    eventually("its age grows", || age(&cluster, 3).unwrap() > 3 * ON_ITS_WAY).await;
+    let then = cut.current_as_of().unwrap();
+    assert!(then < cut_at + ON_ITS_WAY, "{then:?}, cut off at {cut_at:?}");
+    cluster.replica(1).propose(put("a", "1"), None).await.unwrap();
+    eventually("its age goes on growing", || {
+        cut.current_as_of() == Some(then) && age(&cluster, 3).unwrap() > 5 * ON_ITS_WAY
+    })
+    .await;
+    assert!(get(&cut, "a").is_none());
+    eventually("the others are current", || (1..=2).all(small)).await;
+    let healed_at = cluster.now(3);
+    cluster.switches.heal();
+    eventually("it is current", || small(3) && cut.current_as_of().unwrap() > healed_at).await;
+    assert!(get(&cut, "a").is_some(), "it says so only with what it lacked");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_without_a_majority_and_who_follows_it_know_that_they_may_be_behind() {
+    let cluster = Cluster::start(5).await;
+    eventually("all are current", || {
+        (1..=5).all(|id| age(&cluster, id).is_some_and(|age| age < ON_ITS_WAY))
+    })
+    .await;
+    for (one, other) in [1, 2].into_iter().flat_map(|one| [(one, 3), (one, 4), (one, 5)]) {
+        cluster.switches.cut(one, other);
+        cluster.switches.cut(other, one);
+    }
+    let cut_at = cluster.now(1);
+    let leader = cluster.eventually_leads(&[3, 4, 5]).await;
+    cluster.replica(leader).propose(put("a", "1"), None).await.unwrap();
+    // The second still hears the first, which may still believe that it leads.
+    for id in [1, 2] {
+        eventually("its age grows", || {
+            age(&cluster, id).is_none_or(|age| age > 3 * ON_ITS_WAY)
+        })
+        .await;
+        let current = cluster.replica(id).current_as_of();
+        assert!(
+            current.is_none_or(|current| current < cut_at + ON_ITS_WAY),
+            "{id}: {current:?}, cut off at {cut_at:?}"
+        );
+        assert!(get(&cluster.replica(id), "a").is_none());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_was_cut_off_does_not_unseat_the_leader_when_it_is_back() {
     let cluster = Cluster::start(3).await;

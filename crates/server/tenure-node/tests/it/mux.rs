@@ -26,6 +26,10 @@ struct Stream {
 
 impl Stream {
     async fn open(node: &TestNode) -> Stream {
+        Stream::open_with(node, crate::streams_door::hello()).await
+    }
+
+    async fn open_with(node: &TestNode, hello: v1::HelloRequest) -> Stream {
         let (frames, receiver) = mpsc::channel(1_024);
         let mut client = MuxClient::new(node.channel().await);
         let answers = client
@@ -34,7 +38,7 @@ impl Stream {
             .expect("the stream opens")
             .into_inner();
         let mut stream = Stream { frames, answers };
-        stream.send(u64::MAX, Ask::Hello(crate::streams_door::hello())).await;
+        stream.send(u64::MAX, Ask::Hello(hello)).await;
         let greeted = stream.next().await.expect("the hello is answered");
         assert!(matches!(greeted.body, Some(Reply::Hello(_))), "{greeted:?}");
         stream
@@ -99,6 +103,25 @@ async fn many_requests_of_one_stream_are_each_answered_under_their_id() {
     }
     let ids: std::collections::BTreeSet<u64> = versions.into_values().collect();
     assert_eq!(ids.len(), 500);
+    node.node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_whose_namespace_does_not_exist_goes_on_like_any_other() {
+    let node = TestNode::start().await;
+    let hello = v1::HelloRequest {
+        scope: Some(v1::Scope {
+            tenant: "nobody".to_owned(),
+            namespace: "knows".to_owned(),
+        }),
+        ..crate::streams_door::hello()
+    };
+    let mut stream = Stream::open_with(&node, hello).await;
+    for id in 1..=3 {
+        stream.send(id, put(id)).await;
+        let frame = stream.next().await.expect("the stream goes on");
+        assert!(frame.id == id && matches!(frame.body, Some(Reply::Put(_))), "{frame:?}");
+    }
     node.node.stop().await;
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::stream::{self, Stream};
 use tenure_api::limits::PROTOCOL;
 use tenure_api::v1::{self, WireError};
-use tenure_core::ids::{GroupId, Namespace};
+use tenure_core::ids::{GroupId, Namespace, NodeId};
 use tenure_core::query::{Found, Query};
 
 use super::error::of_service;
@@ -61,9 +62,32 @@ fn endpoints(service: &Service) -> Vec<String> {
     std::iter::once(identity.address.clone()).chain(others).collect()
 }
 
+/// Each time that another node leads this group than was told before, who it is: what clients go by. Without a group it
+/// ends at once.
+pub(super) fn leaders(
+    service: &Service,
+    home: Option<(GroupId, Option<NodeId>)>,
+) -> impl Stream<Item = v1::LeaderHint> + use<'_> {
+    stream::unfold(home, move |home| async move {
+        let (group, mut told) = home?;
+        let replica = &service.group(group).ok()?.replica;
+        loop {
+            let leader = replica.next_leader(told).await?;
+            told = Some(leader);
+            if let Some(hint) = hint(service, group, leader) {
+                return Some((hint, Some((group, told))));
+            }
+        }
+    })
+}
+
 /// Who leads a group, if this node knows that.
 fn leader_hint(service: &Service, group: GroupId) -> Option<v1::LeaderHint> {
     let leader = service.group(group).ok()?.replica.status().leader?;
+    hint(service, group, leader)
+}
+
+fn hint(service: &Service, group: GroupId, leader: NodeId) -> Option<v1::LeaderHint> {
     Some(v1::LeaderHint {
         group: group.0,
         node_id: leader.0,

@@ -13,10 +13,12 @@ use tenure_api::limits::{MESSAGE_BYTES_MAX, STREAM_REQUESTS_MAX};
 use tenure_api::v1::client_frame::Body as Ask;
 use tenure_api::v1::server_frame::Body as Reply;
 use tenure_api::v1::{self, ClientFrame, ServerFrame, WatchEnd, WireError};
+use tenure_core::ids::{GroupId, NodeId};
 use tenure_replica::runtime::TaskHandle;
 use tokio::sync::mpsc;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use super::cluster;
 use super::handler::{Call, handle};
 use super::outbox::{self, Gone, Outbox, Telling, Written};
 use super::subscription::{Subscribe, Subscription};
@@ -98,9 +100,10 @@ impl Opened {
     async fn run(mut self, mut frames: Streaming<ClientFrame>, mut ended: mpsc::Receiver<(u64, u64)>) {
         let service = self.service.clone();
         let _counted = self.answers.connection().take_stream();
-        if self.greet(&mut frames).await.is_none() {
+        let Some(home) = self.greet(&mut frames).await else {
             return;
-        }
+        };
+        let mut leaders = std::pin::pin!(cluster::leaders(&service, home).fuse());
         let mut work: Work<'_> = FuturesUnordered::new();
         let mut stopping = std::pin::pin!(service.stopping());
         let mut draining = false;
@@ -139,6 +142,7 @@ impl Opened {
                         Err(error) => self.answer(id, Reply::Error(error)).await,
                     }
                 }
+                Some(hint) = leaders.next(), if !draining => self.answer(0, Reply::Leader(hint)).await,
                 () = &mut stopping, if !draining => {
                     draining = true;
                     self.answer(0, Reply::Drain(v1::Drain::default())).await
@@ -153,9 +157,10 @@ impl Opened {
         }
     }
 
-    /// Answers the hello, before which nothing is worked on. `None`: the stream is over, since no hello came or it was
-    /// refused; whoever came to the wrong cluster has then done nothing here.
-    async fn greet(&self, frames: &mut Streaming<ClientFrame>) -> Option<()> {
+    /// Answers the hello, before which nothing is worked on, and returns where the namespace lives, if it exists, with who
+    /// was said to lead there. `None`: the stream is over, since no hello came or it was refused; whoever came to the wrong
+    /// cluster has then done nothing here.
+    async fn greet(&self, frames: &mut Streaming<ClientFrame>) -> Option<Option<(GroupId, Option<NodeId>)>> {
         let first = tokio::time::timeout(HELLO_TIMEOUT, frames.message()).await.ok()?;
         let frame = match first {
             Ok(frame) => frame?,
@@ -177,7 +182,16 @@ impl Opened {
             room: &room,
         };
         match handle(&call, ask).await {
-            Ok(reply) => self.answer(id, reply).await.ok(),
+            Ok(reply) => {
+                let home = match &reply {
+                    Reply::Hello(hello) if hello.namespace_exists => {
+                        let leader = hello.leaders.iter().find(|hint| hint.group == hello.home_group);
+                        Some((GroupId(hello.home_group), leader.map(|hint| NodeId(hint.node_id))))
+                    }
+                    _ => None,
+                };
+                self.answer(id, reply).await.ok().map(|()| home)
+            }
             Err(error) => {
                 let _ = self.answer(id, Reply::Error(error)).await;
                 None

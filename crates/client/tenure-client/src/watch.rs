@@ -287,7 +287,8 @@ pub enum WatchEnd {
         /// The first revision whose changes are kept.
         resume_from: u64,
     },
-    /// The node dropped changes because this watch did not keep up, or because it had to make its state anew.
+    /// The node dropped changes because this watch did not keep up, or because it had to make its state anew, and no other
+    /// endpoint of the client keeps them.
     #[error("lagged: resume from revision {resume_from}")]
     Lagged {
         /// From where a watch can go on.

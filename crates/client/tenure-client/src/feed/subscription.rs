@@ -31,6 +31,8 @@ pub(crate) struct Subscription {
     /// Endpoints that do not keep what is wanted any more, and the lowest from which one of them does.
     compacted: BTreeSet<usize>,
     resume_from: Option<u64>,
+    /// One of those endpoints had it, and dropped something of it.
+    lagged: bool,
     last_error: Option<Error>,
 }
 
@@ -39,7 +41,7 @@ pub(crate) struct Subscription {
 pub(crate) enum SubscriptionEnd {
     /// No endpoint keeps it any more; one of them keeps what comes from here on.
     Compacted { resume_from: Option<u64> },
-    /// The node dropped something of it.
+    /// A node dropped something of it that no other one keeps.
     Lagged { resume_from: Option<u64> },
     /// What was watched was deleted, at this revision if that is known.
     ObjectDeleted { revision: Option<u64> },
@@ -59,6 +61,7 @@ impl Subscription {
             endpoint,
             compacted: BTreeSet::new(),
             resume_from: None,
+            lagged: false,
             last_error: None,
         }
     }
@@ -100,8 +103,13 @@ impl Subscription {
     pub(crate) fn served(&mut self) {
         self.begin_by = None;
         self.failures = 0;
+        self.forget_what_is_not_kept();
+    }
+
+    fn forget_what_is_not_kept(&mut self) {
         self.compacted.clear();
         self.resume_from = None;
+        self.lagged = false;
     }
 
     /// Ends the feed that there is.
@@ -207,9 +215,10 @@ impl Subscription {
         };
         match error.error_code() {
             Some(ErrorCode::Compacted) => self.without(endpoint, error.resume_from()),
+            // What this node dropped, because nobody took it or because it made its state anew, another one may have.
             Some(ErrorCode::Lagged) => {
-                let resume_from = error.resume_from();
-                Err(SubscriptionEnd::Lagged { resume_from })
+                self.lagged = true;
+                self.without(endpoint, error.resume_from())
             }
             Some(ErrorCode::ObjectDeleted) => {
                 let revision = match error.detail {
@@ -238,7 +247,11 @@ impl Subscription {
         if self.compacted.len() < self.client.shared.pool.len() {
             return Ok(());
         }
-        let resume_from = self.resume_from;
-        Err(SubscriptionEnd::Compacted { resume_from })
+        let (resume_from, lagged) = (self.resume_from, self.lagged);
+        self.forget_what_is_not_kept();
+        Err(match lagged {
+            true => SubscriptionEnd::Lagged { resume_from },
+            false => SubscriptionEnd::Compacted { resume_from },
+        })
     }
 }

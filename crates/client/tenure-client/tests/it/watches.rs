@@ -278,6 +278,42 @@ async fn a_revision_that_one_node_does_not_keep_is_asked_of_the_others_before_th
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_one_node_dropped_is_asked_of_the_others_before_the_watch_ends() {
+    let world = World::new(3);
+    script(
+        &world,
+        [
+            // It made its state anew, as after a snapshot.
+            vec![
+                started(100),
+                changes([(101, "a")], 101, false),
+                WatchStep::End(WireError::lagged(500)),
+            ],
+            vec![WatchStep::End(WireError::compacted(900))],
+            vec![
+                started(101),
+                changes([(102, "b"), (103, "c")], 103, false),
+                WatchStep::Break,
+            ],
+            vec![WatchStep::End(WireError::lagged(700))],
+            vec![WatchStep::End(WireError::compacted(800))],
+            vec![WatchStep::End(WireError::compacted(600))],
+        ],
+    );
+    let client = world.builder(&["node-1:1", "node-2:1", "node-3:1"]).build().unwrap();
+    let mut watch = client.cache("c").watch().await.unwrap();
+    assert_eq!(take(&mut watch, 3).await, ["101:a", "102:b", "103:c"]);
+    let end = end(&mut watch).await;
+    assert!(matches!(end, WatchEnd::Lagged { resume_from: 600 }), "{end:?}");
+    let asked = asked(&world);
+    let places: Vec<_> = asked.iter().map(|(node, request)| (*node, request.from)).collect();
+    assert_eq!(places[..3], [(1, None), (2, Some(102)), (3, Some(102))]);
+    let mut nodes: Vec<u64> = places[3..].iter().map(|(node, _)| *node).collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, [1, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_ends_of_a_watch_are_told_apart() {
     let world = World::new(1);
     script(

@@ -105,6 +105,8 @@ impl World {
         mode: RequestMode,
     ) -> Result<Client, tenure_client::Error> {
         Client::builder()
+            // Who knows one node wants to know what that one says.
+            .only_given_endpoints(endpoints.len() == 1)
             .endpoints(endpoints)
             .label(label)
             .timeout(timeout)

@@ -5,6 +5,7 @@
 //! the request may be sent twice. The error of a call is that of its worst attempt. Where nobody was ever met and every
 //! endpoint refuses connections, a call that has sent nothing ends after half a second.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -73,7 +74,7 @@ pub(crate) async fn call(
     let budget = Budget::new(runtime, plan.timeout);
     let patience = plan.timeout / PATIENCE_DIVISOR;
     let on_the_way = AtomicUsize::new(0);
-    let mut state = Attempts::new(plan.repeat, pool.first(plan.group), runtime.clock.boot());
+    let mut state = Attempts::new(plan, runtime.clock.boot());
     let attempt = |first: usize, left: Duration| {
         let (body, on_the_way) = (make(), &on_the_way);
         async move {
@@ -85,7 +86,7 @@ pub(crate) async fn call(
     };
     let mut under_way = FuturesUnordered::new();
     // The first attempt waits for no timer: the shortest takes a millisecond, many times what an answer takes.
-    under_way.push(attempt(state.next_endpoint(), plan.timeout));
+    under_way.push(attempt(state.next_endpoint(pool), plan.timeout));
     state.attempted(under_way.len());
     // One timer for the next attempt and the end of the call, whichever is first.
     let end = tokio::time::sleep(plan.timeout).deadline();
@@ -102,6 +103,7 @@ pub(crate) async fn call(
                 let decision = state.decide(pool, runtime, result, unanswered, under_way.is_empty());
                 if let (Some(endpoint), Decision::Again(_)) = (endpoint, &decision) {
                     pool.avoid(endpoint);
+                    state.tried.insert(endpoint);
                 }
                 match decision {
                     Decision::Answered(answer) => return Ok(*answer),
@@ -120,10 +122,10 @@ pub(crate) async fn call(
                 if timer.deadline() >= end {
                     return state.end(on_the_way.load(Ordering::Relaxed));
                 }
-                let first = state.next_endpoint();
-                if !under_way.is_empty() {
-                    pool.retire_if_silent(first + pool.len() - 1, patience);
+                if let (Some(last), false) = (state.endpoint, under_way.is_empty()) {
+                    pool.retire_if_silent(last, patience);
                 }
+                let first = state.next_endpoint(pool);
                 under_way.push(attempt(first, budget.left(runtime)));
                 state.attempted(under_way.len());
                 timer.as_mut().reset(next_at(&state, patience));
@@ -137,7 +139,11 @@ struct Attempts {
     /// When the call began, on the boot-time clock.
     began: Duration,
     call: Call,
-    endpoint: usize,
+    group: Option<u32>,
+    /// Where the last attempt began; `None`: there was none.
+    endpoint: Option<usize>,
+    /// What was tried since all endpoints were.
+    tried: BTreeSet<usize>,
     failures: u32,
     worst: Option<(Outcome, Error)>,
     /// A refusal that stands if no other attempt turns out to be more.
@@ -162,11 +168,13 @@ enum Decision {
 }
 
 impl Attempts {
-    fn new(repeat: Repeat, endpoint: usize, began: Duration) -> Attempts {
+    fn new(plan: Plan, began: Duration) -> Attempts {
         Attempts {
             began,
-            call: Call::new(repeat),
-            endpoint,
+            call: Call::new(plan.repeat),
+            group: plan.group,
+            endpoint: None,
+            tried: BTreeSet::new(),
             failures: 0,
             worst: None,
             refused: None,
@@ -176,10 +184,13 @@ impl Attempts {
         }
     }
 
-    /// Where the next attempt begins.
-    fn next_endpoint(&mut self) -> usize {
-        let endpoint = self.endpoint;
-        self.endpoint += 1;
+    /// Where the next attempt begins. A node that answered that another one leads has said where to go.
+    fn next_endpoint(&mut self, pool: &Pool) -> usize {
+        let endpoint = match self.endpoint {
+            None => pool.first(self.group),
+            Some(last) => pool.another(last, self.group, &mut self.tried),
+        };
+        self.endpoint = Some(endpoint);
         endpoint
     }
 

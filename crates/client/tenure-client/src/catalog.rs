@@ -95,7 +95,9 @@ impl Client {
     /// # Errors
     /// No endpoint could be reached.
     pub async fn status(&self) -> Result<StatusReply, Error> {
-        let answer = self.read(|| client_frame::Body::Status(StatusRequest {})).await?;
+        let answer = self
+            .ask_any_node(|| client_frame::Body::Status(StatusRequest {}))
+            .await?;
         match answer.body {
             server_frame::Body::Status(reply) => Ok(reply),
             _ => Err(Error::unexpected("status")),

@@ -164,6 +164,7 @@ impl Stream {
             .into_inner();
         let greeting = greeted(dialer, endpoint, &mut incoming).await?;
         dialer.directory.met(endpoint, &greeting, dialer.runtime.clock.boot())?;
+        dialer.directory.reached(endpoint, &greeting);
         dialer.home.told(&greeting);
         let outgoing = Outgoing {
             frames: outgoing,

@@ -129,8 +129,10 @@ impl Client {
             backoff_max: BACKOFF_MAX,
         };
         let shared = Arc::new(Shared {
-            pool: Pool::new(&options.endpoints, dialer.clone()).waiting_for_node(options.wait_for_node),
-            keep_alive: KeepAlive::new(options.endpoints, dialer),
+            pool: Pool::new(&options.endpoints, dialer.clone())
+                .waiting_for_node(options.wait_for_node)
+                .of_given_only(options.only_given_endpoints),
+            keep_alive: KeepAlive::new(options.endpoints, options.only_given_endpoints, dialer),
             runtime: options.runtime,
             label: options.label,
             request_mode: options.request_mode,
@@ -181,6 +183,16 @@ impl Client {
     /// The group in which the namespace lives, if it is known already.
     pub(crate) fn known_home(&self) -> Option<u32> {
         self.namespace.home.group()
+    }
+
+    /// A call that changes nothing and concerns the node that is asked, whichever that is.
+    pub(crate) async fn ask_any_node(&self, make: impl Fn() -> client_frame::Body) -> Result<Answer, Error> {
+        let plan = Plan {
+            repeat: Repeat::Read,
+            group: None,
+            timeout: self.timeout,
+        };
+        call(&self.shared.pool, &self.shared.runtime, plan, make).await
     }
 
     /// A call that changes nothing.

@@ -2,6 +2,7 @@
 //! group.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,16 +15,27 @@ use crate::error::Error;
 /// Groups of which something is remembered. A cluster has fewer; an answer that names more is not believed.
 const GROUPS_MAX: usize = 65_536;
 
+/// Addresses that are remembered. A cluster has at most 64 nodes.
+const ADDRESSES_MAX: usize = 64;
+/// Endpoints whose own names are remembered: more are not in use.
+const NAMES_MAX: usize = 128;
+
 /// What has been learned. One for each client, shared by all its connections.
 #[derive(Default)]
 pub(crate) struct Directory {
     known: Mutex<Known>,
+    /// Rises whenever the addresses change.
+    addresses_version: AtomicU64,
 }
 
 #[derive(Default)]
 struct Known {
     cluster: Option<Bytes>,
     leaders: BTreeMap<u32, LeaderHint>,
+    /// Where nodes are reached, as the last of them that was asked has said.
+    addresses: Vec<String>,
+    /// What nodes that were reached at an endpoint call themselves.
+    names: BTreeMap<String, String>,
     groups: BTreeMap<u32, Seen>,
 }
 
@@ -63,6 +75,52 @@ impl Directory {
             known.saw(hello.home_group, hello.revision, hello.time_us, now);
         }
         Ok(())
+    }
+
+    /// Takes note of what a node that was reached at this endpoint says of itself and of the others.
+    pub(crate) fn reached(&self, endpoint: &str, hello: &HelloReply) {
+        let mut known = self.known();
+        if let Some(name) = hello.endpoints.first() {
+            let known_by = &mut known.names;
+            if known_by.len() < NAMES_MAX || known_by.contains_key(endpoint) {
+                known_by.insert(endpoint.to_owned(), name.clone());
+            }
+        }
+        if hello.endpoints.is_empty() {
+            return;
+        }
+        let mut addresses: Vec<String> = hello.endpoints.iter().take(ADDRESSES_MAX).cloned().collect();
+        // Each node names itself first.
+        addresses.sort_unstable();
+        addresses.dedup();
+        if known.addresses != addresses {
+            known.addresses = addresses;
+            self.addresses_version.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The endpoint at which the node is reached that calls itself this, if it is another one.
+    pub(crate) fn reached_at(&self, name: &str) -> Option<String> {
+        let known = self.known();
+        let mut names = known.names.iter();
+        let found = names.find(|(endpoint, known)| *known == name && *endpoint != name);
+        found.map(|(endpoint, _)| endpoint.clone())
+    }
+
+    /// How often the addresses have changed.
+    pub(crate) fn addresses_version(&self) -> u64 {
+        self.addresses_version.load(Ordering::Relaxed)
+    }
+
+    /// Where nodes are reached that are not reached at another endpoint already, and the number of this list.
+    pub(crate) fn addresses(&self) -> (u64, Vec<String>) {
+        let known = self.known();
+        let is_reached = |address: &String| {
+            let mut names = known.names.iter();
+            names.any(|(endpoint, name)| name == address && endpoint != address)
+        };
+        let addresses = known.addresses.iter().filter(|address| !is_reached(address));
+        (self.addresses_version(), addresses.cloned().collect())
     }
 
     /// Takes note of where an answer came from.
@@ -112,6 +170,14 @@ impl Directory {
 
 impl Known {
     fn led(&mut self, hint: &LeaderHint) {
+        // A node that is cut off from the others names one that led before.
+        if self
+            .leaders
+            .get(&hint.group)
+            .is_some_and(|known| known.term > hint.term)
+        {
+            return;
+        }
         if self.leaders.len() < GROUPS_MAX || self.leaders.contains_key(&hint.group) {
             self.leaders.insert(hint.group, hint.clone());
         }

@@ -37,16 +37,18 @@ const BACKOFF_MAX: Duration = Duration::from_millis(100);
 /// The keep-alive of a client. Nothing runs before the first session.
 pub(crate) struct KeepAlive {
     endpoints: Vec<String>,
+    only_given: bool,
     dialer: Dialer,
     running: Mutex<Option<Arc<Running>>>,
 }
 
 impl KeepAlive {
-    pub(crate) fn new(endpoints: Vec<String>, mut dialer: Dialer) -> KeepAlive {
+    pub(crate) fn new(endpoints: Vec<String>, only_given: bool, mut dialer: Dialer) -> KeepAlive {
         dialer.connect_timeout = dialer.connect_timeout.min(CONNECT_TIMEOUT_MAX);
         dialer.backoff_max = BACKOFF_MAX;
         KeepAlive {
             endpoints,
+            only_given,
             dialer,
             running: Mutex::new(None),
         }
@@ -91,14 +93,12 @@ impl KeepAlive {
     }
 
     fn start(&self, inbox: Arc<Inbox>) -> Result<(), Error> {
-        let (endpoints, mut dialer) = (self.endpoints.clone(), self.dialer.clone());
+        let (endpoints, only_given, mut dialer) = (self.endpoints.clone(), self.only_given, self.dialer.clone());
+        let pool = move |dialer| Pool::new(&endpoints, dialer).of_given_only(only_given);
         match dialer.runtime.keep_alive {
             KeepAliveOn::Task => {
                 let tasks = Arc::clone(&dialer.runtime.tasks);
-                tasks.spawn(
-                    "tenure keep-alive",
-                    Driver::new(Pool::new(&endpoints, dialer), inbox).run().boxed(),
-                );
+                tasks.spawn("tenure keep-alive", Driver::new(pool(dialer), inbox).run().boxed());
                 Ok(())
             }
             KeepAliveOn::Thread => {
@@ -113,7 +113,7 @@ impl KeepAlive {
                 let tasks = Arc::clone(&dialer.runtime.tasks);
                 let work = move || {
                     dialer.runtime.tasks = Arc::new(TokioTasks::new(runtime.handle().clone()));
-                    runtime.block_on(Driver::new(Pool::new(&endpoints, dialer), inbox).run());
+                    runtime.block_on(Driver::new(pool(dialer), inbox).run());
                 };
                 tasks.spawn_thread("tenure-keep-alive", Box::new(work)).map_err(failed)
             }

@@ -29,6 +29,7 @@ pub struct ClientBuilder {
     label: Option<String>,
     request_mode: RequestMode,
     wait_for_node: bool,
+    only_given_endpoints: bool,
     runtime: Option<ClientRuntime>,
 }
 
@@ -41,11 +42,13 @@ pub(crate) struct Options {
     pub(crate) label: String,
     pub(crate) request_mode: RequestMode,
     pub(crate) wait_for_node: bool,
+    pub(crate) only_given_endpoints: bool,
     pub(crate) runtime: ClientRuntime,
 }
 
 impl ClientBuilder {
-    /// Where nodes of the cluster are reached, each as `HOST:PORT`; they are tried in this order.
+    /// Where nodes of the cluster are reached, each as `HOST:PORT`; they are tried in this order. One is enough to find the
+    /// others, which the nodes name; but while that one is down a client that begins finds nobody.
     pub fn endpoints<T: Into<String>>(mut self, endpoints: impl IntoIterator<Item = T>) -> ClientBuilder {
         self.endpoints = endpoints.into_iter().map(Into::into).collect();
         self
@@ -91,6 +94,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Talk only to the endpoints that were given: not to others that the cluster names, and not to the leader unless it is
+    /// one of these. For programs that want to know what a certain node says.
+    pub fn only_given_endpoints(mut self, only: bool) -> ClientBuilder {
+        self.only_given_endpoints = only;
+        self
+    }
+
     /// The world in which the client lives; the real one if none is chosen.
     pub fn runtime(mut self, runtime: ClientRuntime) -> ClientBuilder {
         self.runtime = Some(runtime);
@@ -131,6 +141,7 @@ impl ClientBuilder {
             label,
             request_mode: self.request_mode,
             wait_for_node: self.wait_for_node,
+            only_given_endpoints: self.only_given_endpoints,
             runtime: self.runtime.unwrap_or_else(ClientRuntime::system),
         }))
     }

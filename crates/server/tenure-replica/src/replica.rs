@@ -401,11 +401,19 @@ impl Replica {
         leadership::unconfirmed_for(&raft.metrics()).map(|time| now.saturating_sub(time))
     }
 
-    /// Waits until this node knows of another leader than this one, and says which. `None`: the group has stopped.
-    pub async fn next_leader(&self, told: Option<NodeId>) -> Option<NodeId> {
+    /// Who leads, as far as this node knows, and in which term.
+    pub fn leader(&self) -> Option<(NodeId, u64)> {
+        let server = self.running.raft.server_metrics();
+        let server = server.borrow_watched();
+        let leader = server.current_leader.map(NodeId)?;
+        Some((leader, server.vote.leader_id.term))
+    }
+
+    /// Waits until this node knows of another leadership than this one, and says which. `None`: the group has stopped.
+    pub async fn next_leader(&self, told: Option<(NodeId, u64)>) -> Option<(NodeId, u64)> {
         let mut server = self.running.raft.server_metrics();
         loop {
-            let leader = server.borrow_watched().current_leader.map(NodeId);
+            let leader = self.leader();
             if leader.is_some() && leader != told {
                 return leader;
             }

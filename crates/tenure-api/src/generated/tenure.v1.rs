@@ -452,6 +452,9 @@ pub struct LeaderHint {
     /// Where that node is reached, as HOST:PORT; empty if it is not known.
     #[prost(string, tag = "3")]
     pub address: ::prost::alloc::string::String,
+    /// The term in which it leads. Of two hints that differ the one of the higher term is right.
+    #[prost(uint64, tag = "4")]
+    pub term: u64,
 }
 /// A cache as its home group knows it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1667,7 +1670,7 @@ pub struct HelloReply {
     /// Who leads which group, as far as the node knows.
     #[prost(message, repeated, tag = "9")]
     pub leaders: ::prost::alloc::vec::Vec<LeaderHint>,
-    /// Where the nodes of the cluster are reached, as HOST:PORT.
+    /// Where the nodes of the cluster are reached, as HOST:PORT, the one that answers first.
     #[prost(string, repeated, tag = "10")]
     pub endpoints: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -2432,7 +2435,8 @@ pub struct GetReply {
     /// The key; absent: there is none.
     #[prost(message, optional, tag = "2")]
     pub key: ::core::option::Option<KeyValue>,
-    /// In a stale read, how long ago at most the node heard from the leader, in microseconds. Absent: not a stale read.
+    /// In a stale read, how long ago at most the node had all that was acknowledged anywhere, in microseconds, but for the time
+    /// that a leader's message was on its way. Absent: not a stale read, or the node has heard from no leader since it started.
     #[prost(uint64, optional, tag = "3")]
     pub age_us: ::core::option::Option<u64>,
 }
@@ -2699,7 +2703,8 @@ pub struct ListReply {
     /// Whether there are more keys behind the last of this page.
     #[prost(bool, tag = "3")]
     pub more: bool,
-    /// In a stale read, how long ago at most the node heard from the leader, in microseconds. Absent: not a stale read.
+    /// In a stale read, how long ago at most the node had all that was acknowledged anywhere, in microseconds, but for the time
+    /// that a leader's message was on its way. Absent: not a stale read, or the node has heard from no leader since it started.
     #[prost(uint64, optional, tag = "4")]
     pub age_us: ::core::option::Option<u64>,
 }
@@ -5543,7 +5548,8 @@ pub struct ReadRecordsReply {
     /// The life of the stream.
     #[prost(uint64, tag = "6")]
     pub incarnation: u64,
-    /// In a stale read, how long ago at most the node heard from the leader, in microseconds. Absent: not a stale read.
+    /// In a stale read, how long ago at most the node had all that was acknowledged anywhere, in microseconds, but for the time
+    /// that a leader's message was on its way. Absent: not a stale read, or the node has heard from no leader since it started.
     #[prost(uint64, optional, tag = "7")]
     pub age_us: ::core::option::Option<u64>,
 }

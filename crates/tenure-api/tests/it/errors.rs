@@ -22,6 +22,7 @@ fn one_of_each() -> Vec<WireError> {
         group: 3,
         node_id: 2,
         address: "127.0.0.1:7401".into(),
+        term: 5,
     };
     vec![
         WireError::invalid("ttl_ms", "at least 1"),

@@ -221,6 +221,7 @@ fn answers() -> Vec<(&'static str, Meaning)> {
             group: 3,
             node_id: 2,
             address: "127.0.0.1:7401".into(),
+            term: 0,
         })),
         detail: Some(wire_error::Detail::ResumeFrom(42)),
     };

@@ -6,7 +6,7 @@ use tenure_api::v1::WireError;
 use tenure_api::{ErrorCode, Outcome};
 use tenure_recipes::outcome::{Attempt, Repeat};
 
-use super::{Attempts, Decision, classify};
+use super::{Attempts, Decision, Plan, classify};
 use crate::channel::AttemptError;
 use crate::error::Error;
 
@@ -20,7 +20,12 @@ fn broken() -> AttemptError {
 
 /// The error after these attempts have failed, with so many more on the way.
 fn error_after(repeat: Repeat, failures: Vec<AttemptError>, on_the_way: usize) -> Error {
-    let mut attempts = Attempts::new(repeat, 0, Duration::ZERO);
+    let plan = Plan {
+        repeat,
+        group: None,
+        timeout: Duration::from_secs(1),
+    };
+    let mut attempts = Attempts::new(plan, Duration::ZERO);
     for failure in failures {
         if let Decision::Over(error) = attempts.failed(failure, 0, 0) {
             return error;

@@ -192,14 +192,14 @@ impl Subscription {
     /// This endpoint did not serve: the next one is asked, unless all others do not keep what is wanted.
     fn failed(&mut self, endpoint: usize, error: Error) -> Result<(), SubscriptionEnd> {
         tracing::debug!(%error, "a subscription looks for another node");
-        let endpoints = self.client.shared.pool.len();
+        let pool = &self.client.shared.pool;
         self.failures = self.failures.saturating_add(1);
-        self.endpoint = (endpoint + 1) % endpoints;
+        self.endpoint = pool.after(endpoint);
         self.last_error = Some(error);
         if self.compacted.is_empty() {
             Ok(())
         } else {
-            self.without(endpoint % endpoints, None)
+            self.without(endpoint % pool.len(), None)
         }
     }
 

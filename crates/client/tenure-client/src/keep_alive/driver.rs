@@ -178,9 +178,11 @@ impl Driver {
             Step::Send { .. } => {
                 if std::mem::replace(&mut entry.unanswered, true) {
                     self.pool.retire_if_silent(entry.endpoint, SILENCE);
-                    entry.endpoint = entry.endpoint.wrapping_add(1);
+                    entry.endpoint = self.pool.after(entry.endpoint);
+                } else if let Some(leader) = self.pool.open_leader(entry.kept.group) {
+                    entry.endpoint = leader;
                 }
-                batches.entry(entry.endpoint % self.pool.len()).or_default().push(id);
+                batches.entry(entry.endpoint).or_default().push(id);
             }
         }
     }
@@ -261,7 +263,13 @@ impl Driver {
                 Some(kept_alive::Result::Unknown(_)) => {
                     kept.with(|schedule, now| schedule.ended(now, attempt, LostReason::Unknown));
                 }
-                Some(kept_alive::Result::Failed(_)) | None => {
+                Some(kept_alive::Result::Failed(error)) => {
+                    if let Some(hint) = &error.leader {
+                        self.pool.led(hint);
+                    }
+                    kept.with(|schedule, now| schedule.failed(now, attempt));
+                }
+                None => {
                     kept.with(|schedule, now| schedule.failed(now, attempt));
                 }
             }

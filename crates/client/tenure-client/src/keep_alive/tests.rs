@@ -23,7 +23,7 @@ fn keep_alive(runtime: ClientRuntime) -> KeepAlive {
         connect_timeout: TTL,
         backoff_max: TTL,
     };
-    KeepAlive::new(vec!["127.0.0.1:1".to_owned()], dialer)
+    KeepAlive::new(vec!["127.0.0.1:1".to_owned()], false, dialer)
 }
 
 fn kept(runtime: &ClientRuntime, id: u64) -> Arc<Kept> {

@@ -80,6 +80,12 @@ pub(crate) struct Cluster {
 
 pub(crate) struct State {
     pub(crate) id: Bytes,
+    /// Where the nodes say that they are reached, by id.
+    pub(crate) addresses: Vec<String>,
+    /// Who leads, as nodes say in a hello.
+    pub(crate) leader: Option<v1::LeaderHint>,
+    /// Said on the stream on which the next answer goes, before it.
+    pub(crate) hints: VecDeque<v1::LeaderHint>,
     /// The group from which answers come.
     pub(crate) answering: u32,
     pub(crate) log: Vec<Received>,
@@ -115,6 +121,9 @@ impl Cluster {
     pub(crate) fn new(clock: Arc<TestClock>) -> Arc<Cluster> {
         let state = State {
             id: Bytes::from_static(&[7; 16]),
+            addresses: Vec::new(),
+            leader: None,
+            hints: VecDeque::new(),
             answering: HOME,
             log: Vec::new(),
             revision: 100,
@@ -426,6 +435,11 @@ impl State {
             self.namespaces.insert(name.clone());
         }
         let namespace_exists = self.namespaces.contains(&name);
+        let mut endpoints = self.addresses.clone();
+        let own = usize::try_from(node_id).unwrap() - 1;
+        if own < endpoints.len() {
+            endpoints[..=own].rotate_right(1);
+        }
         Say::Hello(v1::HelloReply {
             cluster_id: self.id.clone(),
             node_id,
@@ -434,6 +448,8 @@ impl State {
             time_us: if namespace_exists { cluster.time_us() } else { 0 },
             revision: if namespace_exists { self.revision } else { 0 },
             protocol: 1,
+            endpoints,
+            leaders: self.leader.iter().cloned().collect(),
             ..v1::HelloReply::default()
         })
     }
@@ -796,6 +812,11 @@ async fn converse(mut incoming: Streaming<ClientFrame>, answers: Sender, node: u
                 continue;
             }
             _ => {}
+        }
+        let hint = cluster.state().hints.pop_front();
+        if let Some(hint) = hint {
+            let body = Some(Say::Leader(hint));
+            let _ = answers.send(Ok(ServerFrame { id: 0, body })).await;
         }
         let say = cluster.state().apply(&cluster, &received.body, node);
         cluster.changed.notify_waiters();

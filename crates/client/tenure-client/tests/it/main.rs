@@ -9,6 +9,7 @@ mod fake;
 mod felix;
 mod felix_program;
 mod follows;
+mod nodes;
 mod objects;
 mod sessions;
 mod starved;

@@ -4,6 +4,7 @@
 //! run one at a time, print what they counted, and are bounded in time.
 
 mod bulk;
+mod client_failover;
 mod compaction;
 mod disk;
 mod expiry;

@@ -10,7 +10,7 @@ use tenure_testkit::observe::{metric, ready};
 use tenure_testkit::{ChildProcess, Cluster, StartFailure, binary, check, eventually, wait_unchanged};
 
 use crate::load::{Follower, Keys, Load};
-use crate::support::{CACHE, SOON, client, state_of};
+use crate::support::{CACHE, SOON, client, client_at, state_of};
 
 const HOME_GROUPS: u32 = 2;
 /// The home group of the namespace that the proofs use.
@@ -24,8 +24,8 @@ const CALLS_BEYOND: u64 = 6_000;
 
 /// What a command said.
 #[derive(Debug)]
-struct Said {
-    status: Option<i32>,
+pub(crate) struct Said {
+    pub(crate) status: Option<i32>,
     output: Vec<String>,
     errors: String,
 }
@@ -88,7 +88,7 @@ impl Site {
     async fn wait_for_voters(&mut self, voters: &[u64]) {
         for node in voters {
             let endpoint = self.cluster.node(*node).endpoint();
-            let one = client(&endpoint).await;
+            let one = client_at(&endpoint).await;
             eventually(&format!("{voters:?} vote in every group"), SOON, async || {
                 let Ok(status) = one.status().await else { return false };
                 let whole = status
@@ -118,7 +118,8 @@ impl Site {
     }
 }
 
-fn run(endpoints: &str, words: &[&str]) -> Said {
+/// Runs a command of `tenure cluster`.
+pub(crate) fn run(endpoints: &str, words: &[&str]) -> Said {
     let options = ["--timeout", "10s", "--endpoints", endpoints];
     let all = ["cluster"].iter().chain(words).chain(&options);
     let mut child = ChildProcess::start("the command", &binary(), all);
@@ -276,7 +277,7 @@ async fn a_replica_that_was_away_for_long_gets_a_snapshot_while_the_others_serve
     let put = put.expect("the cluster answers");
     let version = put.done().expect("nothing stands in its way").version;
     let endpoint = site.cluster.node(3).endpoint();
-    let read = client(&endpoint).await.cache("aside").get("after").await;
+    let read = client_at(&endpoint).await.cache("aside").get("after").await;
     let read = read.expect("the node answers").expect("it was written");
     assert_eq!(read.version, version);
     load.wait_for_more(200).await;
@@ -326,7 +327,7 @@ async fn a_node_that_comes_back_at_another_address_is_found_again() {
             site.nodes()[&node][0] == endpoint
         })
         .await;
-        let cache = client(&endpoint).await.cache(CACHE);
+        let cache = client_at(&endpoint).await.cache(CACHE);
         let put = cache.put("k", format!("by {node}")).await.expect("the node answers");
         assert!(put.is_done());
     }
@@ -417,7 +418,7 @@ async fn a_cluster_of_one_moves_to_another_machine() {
     );
     site.wait_for_voters_of_two().await;
     let endpoint = site.cluster.node(2).endpoint();
-    let read = client(&endpoint).await.cache(CACHE).get("kept").await;
+    let read = client_at(&endpoint).await.cache(CACHE).get("kept").await;
     assert_eq!(read.expect("the node answers").expect("it is kept").version, version);
     let failure = site.cluster.node(1).restart_refused();
     assert!(
@@ -434,7 +435,7 @@ async fn a_cluster_of_one_moves_to_another_machine() {
 impl Site {
     async fn wait_for_voters_of_two(&mut self) {
         let endpoint = self.cluster.node(2).endpoint();
-        let one = client(&endpoint).await;
+        let one = client_at(&endpoint).await;
         eventually("the second one votes alone", SOON, async || {
             let Ok(status) = one.status().await else { return false };
             status.nodes.len() == 1

@@ -15,7 +15,7 @@ use tenure_testkit::nemesis::{Prey, Schedule, Step, wait_for};
 use tenure_testkit::{eventually, eventually_some};
 
 use crate::load::Follower;
-use crate::support::{CACHE, SOON, client};
+use crate::support::{CACHE, SOON, client, client_at};
 use work::{Work, whole_state};
 
 const HOME_GROUPS: u32 = 2;
@@ -77,7 +77,7 @@ impl Field {
         let prey = Prey::start(folder.path(), nodes, HOME_GROUPS).await;
         let mut each = Vec::new();
         for endpoint in prey.endpoints() {
-            each.push(client(&endpoint).await);
+            each.push(client_at(&endpoint).await);
         }
         let all = prey.endpoints().join(",");
         let field = Field {

@@ -54,6 +54,17 @@ pub(crate) async fn client(endpoints: &str) -> Client {
     connecting.await.expect("the node can be reached")
 }
 
+/// A client that talks to this node and no other, whoever leads.
+pub(crate) async fn client_at(endpoint: &str) -> Client {
+    let connecting = Client::builder()
+        .endpoints([endpoint])
+        .only_given_endpoints(true)
+        .timeout(CALL_TIMEOUT)
+        .label("testkit")
+        .connect();
+    connecting.await.expect("the node can be reached")
+}
+
 /// What a cache of at most one page holds, in the words of the rules, and at which revision.
 pub(crate) async fn state_of(cache: &Cache) -> (State, u64) {
     let page = cache.list().page().await.expect("the node answers");

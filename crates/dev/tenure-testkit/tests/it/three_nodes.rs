@@ -7,28 +7,33 @@ use tenure_client::{Client, GroupInfo};
 use tenure_testkit::{ChildProcess, Cluster, binary, check, eventually, eventually_some};
 
 use crate::load::{Follower, Keys, Load};
-use crate::support::{CACHE, SOON, client, state_of};
+use crate::support::{CACHE, SOON, client, client_at, state_of};
 
 const HOME_GROUPS: u32 = 2;
 /// The home group of the namespace that the proofs use.
-const HOME: u32 = 1;
+pub(crate) const HOME: u32 = 1;
 const KILLS: u32 = 6;
 const CLIENTS: u32 = 8;
 /// How long a failover may take here: under two seconds where nothing else runs.
 const FAILOVER: Duration = Duration::from_secs(20);
 
 /// A cluster of three voters, a client of all nodes, and one cache.
-struct Trio {
-    cluster: Cluster,
-    client: Client,
-    endpoints: String,
+pub(crate) struct Trio {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Client,
+    pub(crate) endpoints: String,
     _folder: TempDir,
 }
 
 impl Trio {
     async fn start() -> Trio {
+        Trio::start_with(&[]).await
+    }
+
+    /// The same with further options of `tenure start`.
+    pub(crate) async fn start_with(options: &[&str]) -> Trio {
         let folder = TempDir::new().expect("a temporary folder");
-        let cluster = Cluster::start(folder.path(), 3, HOME_GROUPS);
+        let cluster = Cluster::start_with(folder.path(), 3, HOME_GROUPS, options);
         let endpoints = cluster.endpoints().join(",");
         let client = client(&endpoints).await;
         let trio = Trio {
@@ -44,9 +49,9 @@ impl Trio {
     }
 
     /// Waits until three nodes vote in every group, as every node says.
-    async fn wait_until_whole(&self) {
+    pub(crate) async fn wait_until_whole(&self) {
         for endpoint in self.endpoints.split(',') {
-            let one = client(endpoint).await;
+            let one = client_at(endpoint).await;
             eventually("three voters in every group", SOON, async || {
                 let Ok(status) = one.status().await else { return false };
                 status.groups.len() == 1 + HOME_GROUPS as usize
@@ -60,20 +65,20 @@ impl Trio {
     }
 
     /// Who leads the group in which the cache is, as the leader says itself.
-    async fn leader(&self) -> u64 {
+    pub(crate) async fn leader(&self) -> u64 {
         let all: Vec<&str> = self.endpoints.split(',').collect();
         eventually_some("a leader", SOON, async || {
             let status = self.client.status().await.ok()?;
             let said = leader_of(&status.groups)?;
             let endpoint = all.get(usize::try_from(said).ok()? - 1)?;
-            let asking = async { client(endpoint).await.status().await.ok() };
+            let asking = async { client_at(endpoint).await.status().await.ok() };
             let own = tokio::time::timeout(Duration::from_secs(2), asking).await.ok()??;
             leader_of(&own.groups).filter(|leader| *leader == said && own.node_id == said)
         })
         .await
     }
 
-    fn endpoint(&self, node: u64) -> &str {
+    pub(crate) fn endpoint(&self, node: u64) -> &str {
         let index = usize::try_from(node).expect("a small number") - 1;
         self.endpoints.split(',').nth(index).expect("there is such a node")
     }
@@ -88,11 +93,11 @@ async fn three_nodes_find_each_other_and_all_of_them_answer_everything() {
     let mut trio = Trio::start().await;
     for writer in 1..=3 {
         let key = format!("by-{writer}");
-        let through = client(trio.endpoint(writer)).await.cache(CACHE);
+        let through = client_at(trio.endpoint(writer)).await.cache(CACHE);
         let put = through.put(&key, "v").await.expect("the node answers");
         let version = put.done().expect("nothing stands in its way").version;
         for reader in 1..=3 {
-            let cache = client(trio.endpoint(reader)).await.cache(CACHE);
+            let cache = client_at(trio.endpoint(reader)).await.cache(CACHE);
             let entry = cache
                 .get(&key)
                 .await
@@ -208,7 +213,7 @@ async fn a_frozen_leader_is_replaced_and_serves_nothing_old_when_it_wakes() {
         .expect("the cluster answers");
     let token = put.done().expect("nobody has it").created;
     let leader = trio.leader().await;
-    let at_leader = client(trio.endpoint(leader)).await.cache(CACHE);
+    let at_leader = client_at(trio.endpoint(leader)).await.cache(CACHE);
     assert!(at_leader.get("held").await.expect("the leader answers").is_some());
     trio.cluster.node(leader).pause();
     let began = Instant::now();

@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tenure_api::v1::cluster_client::ClusterClient;
 use tenure_api::v1::keys_client::KeysClient;
+use tenure_api::v1::mux_client::MuxClient;
 use tenure_api::v1::sessions_client::SessionsClient;
 use tenure_api::v1::{self, WireError, guard, request_id};
+use tokio::sync::mpsc;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
@@ -47,6 +50,53 @@ impl Wire {
         };
         let reply = KeysClient::new(self.channel.clone()).get(request).await;
         reply.expect("the node answers").into_inner().key
+    }
+
+    /// A read that sees what was acknowledged before it, or of this age and at least this revision.
+    pub(crate) async fn read(&self, key: &str, stale: Option<u64>) -> Result<v1::GetReply, WireError> {
+        let request = v1::GetRequest {
+            cache: CACHE.to_owned(),
+            key: bytes(key),
+            stale: stale.is_some(),
+            min_revision: stale.unwrap_or_default(),
+            ..v1::GetRequest::default()
+        };
+        let reply = KeysClient::new(self.channel.clone()).get(request).await;
+        reply.map(tonic::Response::into_inner).map_err(|status| of(&status))
+    }
+
+    /// Asks for one renewal of a session; `None`: the answer names no session.
+    pub(crate) async fn renew(
+        &self,
+        group: u32,
+        session: &v1::SessionRef,
+    ) -> Result<Option<v1::kept_alive::Result>, WireError> {
+        let session = Some(session.clone());
+        let request = v1::KeepAliveRequest {
+            sessions: vec![v1::SessionInGroup { group, session }],
+            attempt: 1,
+        };
+        let reply = SessionsClient::new(self.channel.clone()).keep_alive(request).await;
+        let reply = reply.map_err(|status| of(&status))?.into_inner();
+        Ok(reply.sessions.into_iter().next().and_then(|kept| kept.result))
+    }
+
+    /// What is told on a stream with nothing but a hello on it, as long as the sender is kept.
+    pub(crate) async fn stream(&self) -> (mpsc::Sender<v1::ClientFrame>, Streaming<v1::ServerFrame>) {
+        let (frames, receiver) = mpsc::channel(16);
+        let hello = v1::HelloRequest {
+            protocol: tenure_api::limits::PROTOCOL,
+            ..v1::HelloRequest::default()
+        };
+        let hello = v1::ClientFrame {
+            id: 1,
+            timeout_ms: 0,
+            body: Some(v1::client_frame::Body::Hello(hello)),
+        };
+        frames.send(hello).await.expect("the stream is open");
+        let mut mux = MuxClient::new(self.channel.clone());
+        let told = mux.connect(ReceiverStream::new(receiver)).await;
+        (frames, told.expect("the stream opens").into_inner())
     }
 
     pub(crate) async fn watch_all(&self) -> Streaming<v1::WatchEvent> {

@@ -57,41 +57,62 @@ pub(super) async fn hello(call: &Call<'_>, request: v1::HelloRequest) -> Result<
 
 /// Where the nodes are reached, this one first.
 fn endpoints(service: &Service) -> Vec<String> {
-    let identity = service.identity();
-    let others = identity.peers.known().into_values().map(|record| record.address);
-    std::iter::once(identity.address.clone()).chain(others).collect()
+    let own = service.identity().address.clone();
+    std::iter::once(own).chain(other_endpoints(service)).collect()
+}
+
+/// Where the other nodes are reached.
+pub(super) fn other_endpoints(service: &Service) -> Vec<String> {
+    let others = service.identity().peers.known().into_values();
+    others.map(|record| record.address).collect()
 }
 
 /// Each time that another node leads this group than was told before, who it is: what clients go by. Without a group it
 /// ends at once.
-pub(super) fn leaders(
-    service: &Service,
-    home: Option<(GroupId, Option<NodeId>)>,
-) -> impl Stream<Item = v1::LeaderHint> + use<'_> {
+pub(super) fn leaders(service: &Service, home: Option<Home>) -> impl Stream<Item = v1::LeaderHint> + use<'_> {
     stream::unfold(home, move |home| async move {
-        let (group, mut told) = home?;
+        let Home { group, mut told } = home?;
         let replica = &service.group(group).ok()?.replica;
         loop {
             let leader = replica.next_leader(told).await?;
             told = Some(leader);
             if let Some(hint) = hint(service, group, leader) {
-                return Some((hint, Some((group, told))));
+                return Some((hint, Some(Home { group, told })));
             }
         }
     })
 }
 
+/// Where a stream's namespace lives, and who was said to lead there in which term.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home {
+    group: GroupId,
+    told: Option<(NodeId, u64)>,
+}
+
+impl Home {
+    /// What this answer to a hello says of it, if the namespace exists.
+    pub(super) fn of(hello: &v1::HelloReply) -> Option<Home> {
+        let leader = hello.leaders.iter().find(|hint| hint.group == hello.home_group);
+        hello.namespace_exists.then(|| Home {
+            group: GroupId(hello.home_group),
+            told: leader.map(|hint| (NodeId(hint.node_id), hint.term)),
+        })
+    }
+}
+
 /// Who leads a group, if this node knows that.
-fn leader_hint(service: &Service, group: GroupId) -> Option<v1::LeaderHint> {
-    let leader = service.group(group).ok()?.replica.status().leader?;
+pub(super) fn leader_hint(service: &Service, group: GroupId) -> Option<v1::LeaderHint> {
+    let leader = service.group(group).ok()?.replica.leader()?;
     hint(service, group, leader)
 }
 
-fn hint(service: &Service, group: GroupId, leader: NodeId) -> Option<v1::LeaderHint> {
+fn hint(service: &Service, group: GroupId, (leader, term): (NodeId, u64)) -> Option<v1::LeaderHint> {
     Some(v1::LeaderHint {
         group: group.0,
         node_id: leader.0,
         address: address_of(service, leader)?,
+        term,
     })
 }
 

@@ -15,7 +15,7 @@ use tenure_core::response::{Answer, Done, Response};
 use super::error::{of_service, wrong_secret};
 use super::{catalog, cluster, decode, keys, sessions, streams, txn};
 use crate::front::answers::Room;
-use crate::service::{Read, Reading, Service};
+use crate::service::{Read, Reading, Service, ServiceError};
 
 /// One call: the door, and how long the frame gave it.
 pub(super) struct Call<'a> {
@@ -90,6 +90,15 @@ impl Call<'_> {
         self.service.deadline_in(timeout_ms)
     }
 
+    /// What the caller is told of a failure: where the group could not do it, also who leads there.
+    pub(super) fn told(&self, error: ServiceError) -> WireError {
+        let hint = match &error {
+            ServiceError::Unavailable { group, .. } => cluster::leader_hint(self.service, *group),
+            _ => None,
+        };
+        of_service(error).with_leader(hint)
+    }
+
     /// Submits a command to the home group of a namespace that exists.
     pub(super) async fn submit(
         &self,
@@ -101,11 +110,8 @@ impl Call<'_> {
         let request = decode::request(id, command)?;
         let secrets = SecretFields::of(&request);
         let group = self.service.home(namespace, deadline).await.map_err(of_service)?;
-        let answer = self
-            .service
-            .submit(group, request, deadline)
-            .await
-            .map_err(of_service)?;
+        let answer = self.service.submit(group, request, deadline).await;
+        let answer = answer.map_err(|error| self.told(error))?;
         if let Response::Failed(Failure::WrongSecret { session }) = answer.response {
             return Err(wrong_secret(secrets.field(session), session));
         }
@@ -128,7 +134,7 @@ impl Call<'_> {
             .service
             .query_into(group, query, reading, deadline, Some(self.room))
             .await
-            .map_err(of_service)?;
+            .map_err(|error| self.told(error))?;
         Ok((group, read))
     }
 }

@@ -13,12 +13,11 @@ use tenure_api::limits::{MESSAGE_BYTES_MAX, STREAM_REQUESTS_MAX};
 use tenure_api::v1::client_frame::Body as Ask;
 use tenure_api::v1::server_frame::Body as Reply;
 use tenure_api::v1::{self, ClientFrame, ServerFrame, WatchEnd, WireError};
-use tenure_core::ids::{GroupId, NodeId};
 use tenure_replica::runtime::TaskHandle;
 use tokio::sync::mpsc;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::cluster;
+use super::cluster::{self, Home};
 use super::handler::{Call, handle};
 use super::outbox::{self, Gone, Outbox, Telling, Written};
 use super::subscription::{Subscribe, Subscription};
@@ -145,7 +144,8 @@ impl Opened {
                 Some(hint) = leaders.next(), if !draining => self.answer(0, Reply::Leader(hint)).await,
                 () = &mut stopping, if !draining => {
                     draining = true;
-                    self.answer(0, Reply::Drain(v1::Drain::default())).await
+                    let endpoints = cluster::other_endpoints(&service);
+                    self.answer(0, Reply::Drain(v1::Drain { endpoints })).await
                 }
             };
             if answered.is_err() || (draining && work.is_empty()) {
@@ -160,7 +160,7 @@ impl Opened {
     /// Answers the hello, before which nothing is worked on, and returns where the namespace lives, if it exists, with who
     /// was said to lead there. `None`: the stream is over, since no hello came or it was refused; whoever came to the wrong
     /// cluster has then done nothing here.
-    async fn greet(&self, frames: &mut Streaming<ClientFrame>) -> Option<Option<(GroupId, Option<NodeId>)>> {
+    async fn greet(&self, frames: &mut Streaming<ClientFrame>) -> Option<Option<Home>> {
         let first = tokio::time::timeout(HELLO_TIMEOUT, frames.message()).await.ok()?;
         let frame = match first {
             Ok(frame) => frame?,
@@ -184,10 +184,7 @@ impl Opened {
         match handle(&call, ask).await {
             Ok(reply) => {
                 let home = match &reply {
-                    Reply::Hello(hello) if hello.namespace_exists => {
-                        let leader = hello.leaders.iter().find(|hint| hint.group == hello.home_group);
-                        Some((GroupId(hello.home_group), leader.map(|hint| NodeId(hint.node_id))))
-                    }
+                    Reply::Hello(hello) => Home::of(hello),
                     _ => None,
                 };
                 self.answer(id, reply).await.ok().map(|()| home)

@@ -99,7 +99,7 @@ async fn keep_one_alive(call: &Call<'_>, asked: v1::SessionInGroup) -> (v1::Kept
                 .saturating_sub(call.service.now())
                 .min(KEEP_ALIVE_TIMEOUT);
             match tokio::time::timeout(limit, call.service.keep_alive(group, session)).await {
-                Ok(answer) => answer.map_err(of_service),
+                Ok(answer) => answer.map_err(|error| call.told(error)),
                 Err(_) => Err(WireError::quorum_timeout()),
             }
         }

@@ -81,6 +81,24 @@ and one node, which `tenure start --data-dir DIR` runs. What happened after the 
 Revisions begin at the seconds since 2025 on this machine's clock, times 4294967296, which must lie above every
 revision of the backup. See to it that the old cluster runs nowhere any more.";
 
+/// What a recovery is for, and what it costs.
+#[cfg(feature = "server")]
+const RECOVER_HELP: &str = r"For the day on which more than half of a group's voters are lost for good. As long as they may come back, wait for them:
+then nothing is lost. Of several folders that are left take the one whose log goes furthest (LAST, and before that its
+TERM), and none of the others ever again.
+
+The folder is read whole first, and what was found is printed; with --yes the node then votes alone in what is recovered:
+
+  what the folder's log holds stays, with sessions and remembered requests; what never reached this node is lost
+  tokens, versions and revisions go on above every one that was handed out before, and a watch from before is `compacted`
+  streams go on 4294967296 behind their tail, and who reads across the gap is told
+  with the system group, every other node is out of the cluster for good: neither its id nor its folder comes back
+
+Then `tenure start` runs the node as before, and fresh nodes join it with --join. Revisions go on at the seconds since 2025
+on this machine's clock, times 4294967296. A group in which the node votes alone already is left as it is, so a recovery
+that was cut short is simply done again. With --group, one group is recovered and the cluster keeps its nodes: remove the
+lost ones with `tenure cluster remove`.";
+
 /// Options that every command takes. A flag goes before the environment, and that before the default.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
@@ -154,6 +172,10 @@ pub(crate) enum Command {
     #[cfg(feature = "server")]
     #[command(after_help = RESTORE_HELP)]
     Restore(server::Restore),
+    /// Let groups that have lost their majority for good go on from the one node that is left, which does not run
+    #[cfg(feature = "server")]
+    #[command(after_help = RECOVER_HELP)]
+    Recover(server::Recover),
     /// Caches, their keys, and watching them
     #[command(subcommand)]
     Cache(cache::CacheCommand),

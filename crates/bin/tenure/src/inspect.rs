@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Inspect, output: &mut Output) -> Result<(), Failur
 }
 
 /// Removes the scratch folder if the process is told to stop. Nothing of the real folder needs tidying.
-fn remove_on_signals(scratch: &Path) -> Result<tokio::runtime::Runtime, Failure> {
+pub(crate) fn remove_on_signals(scratch: &Path) -> Result<tokio::runtime::Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

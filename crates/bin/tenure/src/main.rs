@@ -15,11 +15,15 @@ mod counter;
 mod demo;
 mod duration;
 mod exit;
+#[cfg(feature = "server")]
+mod floor;
 mod input;
 #[cfg(feature = "server")]
 mod inspect;
 mod logs;
 mod output;
+#[cfg(feature = "server")]
+mod recover;
 #[cfg(feature = "server")]
 mod restore;
 #[cfg(feature = "server")]
@@ -79,6 +83,8 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         }),
         #[cfg(feature = "server")]
         Command::Restore(arguments) => restore::run(&arguments, &mut output),
+        #[cfg(feature = "server")]
+        Command::Recover(arguments) => recover::run(&arguments, &mut output),
         Command::KeptPart { keeper, command } => session::become_kept(keeper, &command),
         Command::Bench(arguments) => bench::run(&global, &arguments, &mut output),
         Command::Completions { shell } => {

@@ -13,14 +13,10 @@ use tenure_storage::error::OpenError;
 use crate::args::server::Restore;
 use crate::backup::{FILE, unix_secs};
 use crate::exit::Failure;
+use crate::floor::revision_floor;
 use crate::logs;
 use crate::output::{Answer, Decimal, Output};
 use crate::start::open_on_disk;
-
-/// The beginning of 2025, in seconds since 1970.
-const YEAR_2025_UNIX_SECS: u64 = 1_735_689_600;
-/// Revisions of a second: more than a cluster hands out in one.
-const REVISIONS_OF_A_SECOND: u64 = 1 << 32;
 
 /// What happened after the backup, of which nothing is known.
 const LOST: [&str; 4] = [
@@ -38,10 +34,7 @@ const LOST: [&str; 4] = [
 pub(crate) fn run(arguments: &Restore, output: &mut Output) -> Result<(), Failure> {
     logs::of_a_command()?;
     let now = unix_secs();
-    let floor = match arguments.revision_floor {
-        Some(floor) => floor,
-        None => floor_of(now)?,
-    };
+    let floor = revision_floor(arguments.revision_floor, now)?;
     let from = match arguments.from.is_dir() {
         true => arguments.from.join(FILE),
         false => arguments.from.clone(),
@@ -65,19 +58,6 @@ pub(crate) fn run(arguments: &Restore, output: &mut Output) -> Result<(), Failur
     drop(entered);
     let restored = restored?;
     output.answer(&Report::new(&options, &restored, now))
-}
-
-/// Where revisions begin if nobody says it: a later restore lies above an earlier one.
-fn floor_of(now: u64) -> Result<u64, Failure> {
-    let floor = now
-        .checked_sub(YEAR_2025_UNIX_SECS)
-        .and_then(|since| since.checked_mul(REVISIONS_OF_A_SECOND));
-    floor.filter(|floor| *floor > 0).ok_or_else(|| {
-        Failure::settings(
-            "this machine's clock does not stand in a year that revisions can be made from",
-            "set it, or name a floor with --revision-floor",
-        )
-    })
 }
 
 fn say(what: &str, group: &GroupHead) {

@@ -386,6 +386,12 @@ pub enum SystemCommand {
         /// Which node.
         node: NodeId,
     },
+    /// Reserves a block of revisions that begins no lower than this, raising the floor: for a group that was recovered, whose
+    /// revisions go on above a floor of its own.
+    ReserveBlockFrom {
+        /// The lowest first revision.
+        at_least: u64,
+    },
 }
 
 /// What a cache was created with.

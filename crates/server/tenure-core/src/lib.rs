@@ -18,6 +18,7 @@ pub mod limits;
 pub mod machine;
 pub mod placement;
 pub mod query;
+pub mod recover;
 pub mod refusal;
 pub mod response;
 pub mod restore;

@@ -112,6 +112,10 @@ pub const RESTORE_TIME_STEP: Span = KEY_TTL_MAX;
 /// The highest floor of revisions that a restore takes: there are blocks for every group above it for a long time.
 pub const RESTORE_FLOOR_MAX: u64 = i64::MAX as u64 - (BLOCK_REVISIONS << 16);
 
+/// How far the ids of nodes go on when a cluster is recovered: more than the lost nodes can have let in behind the back of
+/// the one that is left.
+pub const RECOVER_NODES_STEP: u64 = 1_000;
+
 /// Revisions of one block.
 pub const BLOCK_REVISIONS: u64 = 1 << 28;
 /// A group asks for its next block when so many revisions are left.
@@ -139,6 +143,8 @@ const _: () = assert!(ENTRY_READ_BYTES_MAX >= TXN_READ_BYTES_MAX);
 const _: () = assert!(TXN_READ_BYTES_MAX >= VALUE_BYTES_MAX && RECORD_BYTES_MAX <= VALUE_BYTES_MAX);
 // No cluster lives so long, so what it has taken lies before the time from which a restored one goes on.
 const _: () = assert!(RESTORE_TIME_STEP.0 > 1_000 * ONE_SHOT_AHEAD_MAX.0);
+// The lost nodes were a majority for as long as it took to lose them, and a cluster has only so many.
+const _: () = assert!(RECOVER_NODES_STEP > 10 * NODES_MAX as u64);
 // A page and a value both fit a wire message of 4 MiB.
 const _: () = assert!(PAGE_BYTES_MAX + VALUE_BYTES_MAX + KEY_BYTES_MAX < 4 << 20);
 // A remembered result outlives every repeat that a client of ours can still send for it.

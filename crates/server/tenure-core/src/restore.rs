@@ -101,6 +101,12 @@ pub enum RestoreError {
         /// The floor that was asked for.
         floor: u64,
     },
+    /// The system group knows no such node: it was removed, or never let in.
+    #[error("node {} is none of the nodes that the system group knows", .node.0)]
+    NotANode {
+        /// The node.
+        node: NodeId,
+    },
     /// A time or an offset cannot go on any further.
     #[error("a number in the row {} is too high to go on", .key.escape_ascii())]
     TooHigh {
@@ -115,9 +121,7 @@ pub enum RestoreError {
 pub struct GroupRestore {
     kind: GroupKind,
     new: NewCluster,
-    /// Rows that the restored group has and that have no place in the order yet.
-    added: BTreeMap<Vec<u8>, Bytes>,
-    last: Option<Vec<u8>>,
+    order: Order,
     is_founded: bool,
     outcome: Outcome,
 }
@@ -128,19 +132,14 @@ impl GroupRestore {
     /// # Errors
     /// [`RestoreError::FloorTooHigh`].
     pub fn new(kind: GroupKind, new: NewCluster) -> Result<GroupRestore, RestoreError> {
-        let floor = new.floor;
-        if floor == 0 {
-            return Err(RestoreError::FloorTooLow { floor, known: 0 });
-        }
-        if floor > RESTORE_FLOOR_MAX {
-            return Err(RestoreError::FloorTooHigh { floor });
-        }
+        let floor = check_floor(new.floor)?;
         let time = Timestamp(0) + RESTORE_TIME_STEP;
-        let mut added = BTreeMap::from([(keyspace::TIME.to_vec(), keyspace::encode(&time))]);
+        let mut order = Order::default();
+        order.add(keyspace::TIME.to_vec(), keyspace::encode(&time));
         match kind {
             GroupKind::Home => {
                 let revisions = Revisions::restored(floor);
-                added.insert(keyspace::REVISIONS.to_vec(), keyspace::encode(&revisions));
+                order.add(keyspace::REVISIONS.to_vec(), keyspace::encode(&revisions));
             }
             GroupKind::System => {
                 let node = NodeRecord {
@@ -149,15 +148,14 @@ impl GroupRestore {
                     // It says where it is reached when it starts.
                     address: String::new(),
                 };
-                added.insert(keyspace::folder(new.folder), keyspace::encode(&node.id));
-                added.insert(keyspace::node(node.id).to_vec(), keyspace::encode(&node));
+                order.add(keyspace::folder(new.folder), keyspace::encode(&node.id));
+                order.add(keyspace::node(node.id), keyspace::encode(&node));
             }
         }
         Ok(GroupRestore {
             kind,
             new,
-            added,
-            last: None,
+            order,
             is_founded: false,
             outcome: Outcome::default(),
         })
@@ -168,20 +166,9 @@ impl GroupRestore {
     /// # Errors
     /// [`RestoreError`]; nothing more is to be taken in then.
     pub fn take(&mut self, key: &[u8], value: &[u8], sink: &mut dyn FnMut(Vec<u8>, Bytes)) -> Result<(), RestoreError> {
-        if self.last.as_deref().is_some_and(|last| last >= key) {
-            return Err(RestoreError::OutOfOrder);
-        }
-        self.last = Some(key.to_vec());
+        self.order.next(key)?;
         let row = self.restored(key, value)?;
-        while let Some(next) = self.added.first_entry()
-            && next.key().as_slice() <= key
-        {
-            let (key, value) = next.remove_entry();
-            self.hand_on(key, value, sink);
-        }
-        if let Some((key, value)) = row {
-            self.hand_on(key, value, sink);
-        }
+        self.order.hand_on(key, row, sink);
         Ok(())
     }
 
@@ -193,15 +180,9 @@ impl GroupRestore {
         if self.kind == GroupKind::System && !self.is_founded {
             return Err(RestoreError::NotFounded);
         }
-        while let Some((key, value)) = self.added.pop_first() {
-            self.hand_on(key, value, sink);
-        }
+        self.order.finish(sink);
+        self.outcome.rows = self.order.rows;
         Ok(self.outcome)
-    }
-
-    fn hand_on(&mut self, key: Vec<u8>, value: Bytes, sink: &mut dyn FnMut(Vec<u8>, Bytes)) {
-        self.outcome.rows += 1;
-        sink(key, value);
     }
 
     /// What becomes of a row in its place; what is to stand elsewhere, or is another row's, is added.
@@ -257,19 +238,17 @@ impl GroupRestore {
 
     fn time(&mut self, row: &Row<'_>) -> Result<(), RestoreError> {
         let time = row.later(row.read()?)?;
-        self.added.insert(row.key.to_vec(), keyspace::encode(&time));
+        self.order.add(row.key.to_vec(), keyspace::encode(&time));
         Ok(())
     }
 
     fn revisions(&self, row: &Row<'_>) -> Result<(), RestoreError> {
-        let known = row.read::<Revisions>()?.top();
-        self.check_floor(known)
+        check_above_taken(self.new.floor, row)
     }
 
     fn cluster(&mut self, row: &Row<'_>) -> Result<(Vec<u8>, Bytes), RestoreError> {
         let mut cluster: ClusterRow = row.read()?;
-        // That floor itself is not handed out yet, but a restore that went before may have begun at it.
-        self.check_floor(cluster.floor.saturating_add(1))?;
+        check_above_reserved(self.new.floor, &cluster)?;
         self.outcome.home_groups = cluster.home_groups;
         self.outcome.old_floor = cluster.floor;
         cluster.cluster = self.new.cluster;
@@ -277,15 +256,6 @@ impl GroupRestore {
         cluster.next_node = RESTORED_NODE.0 + 1;
         self.is_founded = true;
         Ok((row.key.to_vec(), keyspace::encode(&cluster)))
-    }
-
-    fn check_floor(&self, at_least: u64) -> Result<(), RestoreError> {
-        let floor = self.new.floor;
-        if floor < at_least {
-            let known = at_least - 1;
-            return Err(RestoreError::FloorTooLow { floor, known });
-        }
-        Ok(())
     }
 
     /// A key goes with the session that owns it.
@@ -303,23 +273,7 @@ impl GroupRestore {
 
     /// A stream goes on behind a gap. One without any record needs no row of it: its first offset says the same.
     fn head(&mut self, row: &Row<'_>) -> Result<(Vec<u8>, Bytes), RestoreError> {
-        let mut head: HeadRow = row.read()?;
-        if head.swept > head.first || head.first > head.tail {
-            return Err(row.damaged());
-        }
-        let begin = head.tail;
-        let end = begin.checked_add(RESTORE_STREAM_GAP).ok_or_else(|| row.too_high())?;
-        head.tail = end;
-        if head.first == begin {
-            head.first = end;
-        }
-        if head.swept == begin {
-            head.swept = end;
-        } else {
-            let incarnation = Incarnation(keyspace::number_in(row.key));
-            self.added
-                .insert(keyspace::gap(incarnation, begin), keyspace::encode(&end));
-        }
+        let mut head = go_on_behind_a_gap(row, &mut self.order)?;
         head.first_time = row.later(head.first_time)?;
         head.ids_until = head.ids_until.map(|until| row.later(until)).transpose()?;
         self.outcome.streams += 1;
@@ -327,46 +281,159 @@ impl GroupRestore {
     }
 }
 
-/// A row of a backup.
-struct Row<'a> {
-    key: &'a [u8],
-    value: &'a [u8],
+/// Rows in their order, with those in their places that are added to them.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// Rows that have no place yet.
+    added: BTreeMap<Vec<u8>, Bytes>,
+    last: Option<Vec<u8>>,
+    /// How many were handed on.
+    pub(crate) rows: u64,
+}
+
+impl Order {
+    /// Adds a row, or replaces an added one. Its place is not behind the row that was handed on last.
+    pub(crate) fn add(&mut self, key: Vec<u8>, value: Bytes) {
+        self.added.insert(key, value);
+    }
+
+    /// Notes which row comes next.
+    ///
+    /// # Errors
+    /// [`RestoreError::OutOfOrder`].
+    pub(crate) fn next(&mut self, key: &[u8]) -> Result<(), RestoreError> {
+        if self.last.as_deref().is_some_and(|last| last >= key) {
+            return Err(RestoreError::OutOfOrder);
+        }
+        self.last = Some(key.to_vec());
+        Ok(())
+    }
+
+    /// Hands on what was added up to this key, and what has become of the row there.
+    pub(crate) fn hand_on(&mut self, key: &[u8], row: Option<(Vec<u8>, Bytes)>, sink: &mut dyn FnMut(Vec<u8>, Bytes)) {
+        while let Some(next) = self.added.first_entry()
+            && next.key().as_slice() <= key
+        {
+            let (key, value) = next.remove_entry();
+            self.rows += 1;
+            sink(key, value);
+        }
+        if let Some((key, value)) = row {
+            self.rows += 1;
+            sink(key, value);
+        }
+    }
+
+    /// Hands on what was added behind the last row.
+    pub(crate) fn finish(&mut self, sink: &mut dyn FnMut(Vec<u8>, Bytes)) {
+        while let Some((key, value)) = self.added.pop_first() {
+            self.rows += 1;
+            sink(key, value);
+        }
+    }
+}
+
+/// Whether revisions can begin at a floor, whatever went before.
+///
+/// # Errors
+/// [`RestoreError::FloorTooLow`], [`RestoreError::FloorTooHigh`].
+pub(crate) fn check_floor(floor: u64) -> Result<u64, RestoreError> {
+    match floor {
+        0 => Err(RestoreError::FloorTooLow { floor, known: 0 }),
+        floor if floor > RESTORE_FLOOR_MAX => Err(RestoreError::FloorTooHigh { floor }),
+        floor => Ok(floor),
+    }
+}
+
+/// Whether a floor lies above the blocks that a home group has taken.
+///
+/// # Errors
+/// [`RestoreError::FloorTooLow`], or the row is damaged.
+pub(crate) fn check_above_taken(floor: u64, row: &Row<'_>) -> Result<(), RestoreError> {
+    check_at_least(floor, row.read::<Revisions>()?.top())
+}
+
+/// Whether a floor lies above what the system group has reserved.
+///
+/// # Errors
+/// [`RestoreError::FloorTooLow`].
+pub(crate) fn check_above_reserved(floor: u64, cluster: &ClusterRow) -> Result<(), RestoreError> {
+    // That floor itself is not handed out yet, but a restore that went before may have begun at it.
+    check_at_least(floor, cluster.floor.saturating_add(1))
+}
+
+fn check_at_least(floor: u64, at_least: u64) -> Result<(), RestoreError> {
+    if floor < at_least {
+        let known = at_least - 1;
+        return Err(RestoreError::FloorTooLow { floor, known });
+    }
+    Ok(())
+}
+
+/// The head of a stream that goes on behind a gap, whose row is added if it needs one.
+///
+/// # Errors
+/// The row is damaged or too high.
+pub(crate) fn go_on_behind_a_gap(row: &Row<'_>, order: &mut Order) -> Result<HeadRow, RestoreError> {
+    let mut head: HeadRow = row.read()?;
+    if head.swept > head.first || head.first > head.tail {
+        return Err(row.damaged());
+    }
+    let begin = head.tail;
+    let end = begin.checked_add(RESTORE_STREAM_GAP).ok_or_else(|| row.too_high())?;
+    head.tail = end;
+    if head.first == begin {
+        head.first = end;
+    }
+    if head.swept == begin {
+        head.swept = end;
+    } else {
+        let incarnation = Incarnation(keyspace::number_in(row.key));
+        order.add(keyspace::gap(incarnation, begin), keyspace::encode(&end));
+    }
+    Ok(head)
+}
+
+/// A row as it was.
+pub(crate) struct Row<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
 }
 
 impl Row<'_> {
-    fn damaged(&self) -> RestoreError {
+    pub(crate) fn damaged(&self) -> RestoreError {
         RestoreError::Damaged { key: self.key.to_vec() }
     }
 
-    fn too_high(&self) -> RestoreError {
+    pub(crate) fn too_high(&self) -> RestoreError {
         RestoreError::TooHigh { key: self.key.to_vec() }
     }
 
-    fn read<T: DeserializeOwned>(&self) -> Result<T, RestoreError> {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, RestoreError> {
         keyspace::try_decode(self.value).ok_or_else(|| self.damaged())
     }
 
-    fn unchanged(&self) -> (Vec<u8>, Bytes) {
+    pub(crate) fn unchanged(&self) -> (Vec<u8>, Bytes) {
         (self.key.to_vec(), Bytes::copy_from_slice(self.value))
     }
 
     /// The same row, which is one.
-    fn same<T: DeserializeOwned>(&self) -> Result<(Vec<u8>, Bytes), RestoreError> {
+    pub(crate) fn same<T: DeserializeOwned>(&self) -> Result<(Vec<u8>, Bytes), RestoreError> {
         self.read::<T>().map(|_| self.unchanged())
     }
 
     /// Its key is a kind and an incarnation.
-    fn of_life(&self) -> Result<&Self, RestoreError> {
+    pub(crate) fn of_life(&self) -> Result<&Self, RestoreError> {
         (self.key.len() == KEY_AT).then_some(self).ok_or_else(|| self.damaged())
     }
 
     /// Its key is a kind, an incarnation, and more.
-    fn behind_life(&self) -> Result<&Self, RestoreError> {
+    pub(crate) fn behind_life(&self) -> Result<&Self, RestoreError> {
         (self.key.len() >= KEY_AT).then_some(self).ok_or_else(|| self.damaged())
     }
 
     /// Its key is a kind, an incarnation and an offset.
-    fn of_offset(&self) -> Result<&Self, RestoreError> {
+    pub(crate) fn of_offset(&self) -> Result<&Self, RestoreError> {
         let is_one = self.key.len() == OFFSET_KEY_BYTES;
         is_one.then_some(self).ok_or_else(|| self.damaged())
     }

@@ -15,14 +15,15 @@ use crate::table::prefix_end;
 /// The node that founds a cluster.
 const FIRST_NODE: u64 = 1;
 
-/// Runs a command of the system group. All but [`SystemCommand::ReserveBlock`] are idempotent; a block that is
-/// reserved twice leaves a hole, which is allowed.
+/// Runs a command of the system group. All but [`SystemCommand::ReserveBlock`] and
+/// [`SystemCommand::ReserveBlockFrom`] are idempotent; a block that is reserved twice leaves a hole, which is allowed.
 pub(crate) fn execute(run: &mut Run<'_>, command: &SystemCommand) -> Result<SystemDone, Failure> {
     match command {
         SystemCommand::Found { cluster, home_groups } => found(run, *cluster, *home_groups),
         SystemCommand::AddNode { folder, address } => add_node(run, *folder, address),
         SystemCommand::AssignNamespace { namespace } => assign(run, namespace),
-        SystemCommand::ReserveBlock => reserve(run),
+        SystemCommand::ReserveBlock => reserve(run, 0),
+        SystemCommand::ReserveBlockFrom { at_least } => reserve(run, *at_least),
         SystemCommand::RemoveNode { node, of } => remove_node(run, *node, *of),
         SystemCommand::DrainNode { node, draining } => drain_node(run, *node, *draining),
         SystemCommand::ChooseLeader { group, node } => choose_leader(run, *group, *node),
@@ -177,9 +178,9 @@ fn assign(run: &mut Run<'_>, namespace: &Namespace) -> Result<SystemDone, Failur
     Ok(SystemDone::NamespaceAssigned { home })
 }
 
-fn reserve(run: &mut Run<'_>) -> Result<SystemDone, Failure> {
+fn reserve(run: &mut Run<'_>, at_least: u64) -> Result<SystemDone, Failure> {
     let mut row = cluster(run)?;
-    let first = row.floor;
+    let first = row.floor.max(at_least);
     let end = first.checked_add(BLOCK_REVISIONS).filter(|end| *end <= i64::MAX as u64);
     row.floor = end.ok_or(Failure::Limit {
         which: "revisions".to_owned(),

@@ -85,20 +85,29 @@ async fn supply(service: &Service, home: GroupId) -> Result<(), ServiceError> {
     if !status.leads || !status.wants_block {
         return Ok(());
     }
-    let reserved = service
-        .system(SystemCommand::ReserveBlock, service.now() + STEP_TIMEOUT)
-        .await?;
-    let SystemDone::BlockReserved { first } = reserved else {
-        return Err(ServiceError::Internal(
-            "the system group gave another answer".to_owned(),
-        ));
-    };
+    let mut first = reserve(service, SystemCommand::ReserveBlock).await?;
+    let behind = status.revision.0 + 1;
+    if first < behind {
+        // A group that was recovered alone goes on above a floor of its own, of which the system group knows nothing.
+        first = reserve(service, SystemCommand::ReserveBlockFrom { at_least: behind }).await?;
+    }
     let request = Request {
         origin: Origin::Anonymous,
         command: Command::TakeBlock { first },
     };
     service.propose_own(home, request, service.now() + STEP_TIMEOUT).await?;
     Ok(())
+}
+
+/// Has the system group reserve a block, and returns its first revision.
+async fn reserve(service: &Service, command: SystemCommand) -> Result<u64, ServiceError> {
+    let reserved = service.system(command, service.now() + STEP_TIMEOUT).await?;
+    match reserved {
+        SystemDone::BlockReserved { first } => Ok(first),
+        _ => Err(ServiceError::Internal(
+            "the system group gave another answer".to_owned(),
+        )),
+    }
 }
 
 /// The home groups that run.

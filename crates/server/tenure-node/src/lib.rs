@@ -13,6 +13,7 @@
 
 pub mod config;
 pub mod node;
+pub mod recover;
 pub mod restore;
 pub mod space;
 

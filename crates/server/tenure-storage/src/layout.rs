@@ -76,6 +76,21 @@ impl DataDir {
         DataDir::make(disk, root)
     }
 
+    /// Whether there is a data folder, whole or not. Nothing is made or changed.
+    ///
+    /// # Errors
+    /// `Io` if it cannot be looked at.
+    pub fn is_there(disk: &dyn Disk, root: &Path) -> Result<bool, OpenError> {
+        // The second is there before the first while a backup is restored.
+        for name in [FORMAT_FILE, RESTORE_FILE] {
+            let path = root.join(name);
+            if disk.exists(&path).map_err(OpenError::io("look for", &path))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Makes a folder that a backup is to be restored into. Nothing but [`DataDir::end_restore`] makes it one that can be
     /// opened.
     ///

@@ -85,6 +85,23 @@ pub(crate) struct Restore {
     pub(crate) revision_floor: Option<u64>,
 }
 
+/// The arguments of `tenure recover`.
+#[derive(Args, Debug)]
+pub(crate) struct Recover {
+    /// The data folder of the one node that is left, which does not run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// The group that has lost its majority, 0 for the system group; all groups if none is named
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<u32>,
+    /// Where revisions go on, in place of what this machine's clock says
+    #[arg(long, value_name = "N")]
+    pub(crate) revision_floor: Option<u64>,
+    /// Yes, do it; without it only what is there and what would be lost is printed, and the status is 2
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
 /// What `tenure demo` starts as processes of their own.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DemoPart {

@@ -1,17 +1,6 @@
-//! The floor and the age that a restore tells.
+//! The age that a restore tells.
 
 use super::*;
-
-#[test]
-fn the_floor_rises_with_every_second() {
-    assert_eq!(floor_of(YEAR_2025_UNIX_SECS + 1).unwrap(), 1 << 32);
-    let (now, then) = (floor_of(1_800_000_000).unwrap(), floor_of(1_800_000_001).unwrap());
-    assert_eq!(then - now, REVISIONS_OF_A_SECOND);
-    assert!(now < i64::MAX as u64 / 2, "there is room for decades");
-    for wrong in [0, YEAR_2025_UNIX_SECS, u64::MAX] {
-        assert!(floor_of(wrong).is_err(), "{wrong}");
-    }
-}
 
 #[test]
 fn an_age_is_told_in_its_two_largest_units() {

@@ -437,6 +437,7 @@ fn entries() -> Vec<(&'static str, Entry)> {
         ),
         ("system", of(system_commands())),
         ("system_nodes", of(node_commands())),
+        ("system_blocks", of(block_commands())),
         ("origins_and_keep_alives", origins_and_keep_alives()),
     ];
     entries.extend(streams::entries());
@@ -504,6 +505,12 @@ fn node_commands() -> Vec<Command> {
     ]
     .map(Command::System)
     .into()
+}
+
+/// Of a group that was recovered.
+fn block_commands() -> Vec<Command> {
+    let at_least = 1 << 40;
+    vec![Command::System(SystemCommand::ReserveBlockFrom { at_least })]
 }
 
 fn changes() -> Vec<(&'static str, Change)> {

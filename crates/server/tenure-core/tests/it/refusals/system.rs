@@ -38,6 +38,7 @@ pub(super) fn unfounded_rules() -> Rules {
         },
         assign("prod"),
         SystemCommand::ReserveBlock,
+        SystemCommand::ReserveBlockFrom { at_least: 7 },
         remove(1, 1),
         drain(1),
         lead(0, 1),

@@ -716,7 +716,12 @@ fn system(words: &mut Words<'_>) -> Outcome<SystemCommand> {
         "namespace" => SystemCommand::AssignNamespace {
             namespace: namespace(words.next()?)?,
         },
-        "reserve" => SystemCommand::ReserveBlock,
+        "reserve" => match words.option("from") {
+            None => SystemCommand::ReserveBlock,
+            Some(at_least) => SystemCommand::ReserveBlockFrom {
+                at_least: number(at_least)?,
+            },
+        },
         "remove" => SystemCommand::RemoveNode {
             node: node(words.next()?)?,
             of: number(words.option("of").unwrap_or("1"))?,

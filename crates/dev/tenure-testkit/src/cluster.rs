@@ -65,6 +65,17 @@ impl Cluster {
         node.unwrap_or_else(|| panic!("there is no node {id}"))
     }
 
+    /// Two nodes, each for a thread of its own.
+    ///
+    /// # Panics
+    /// If they are not two nodes of the cluster.
+    pub fn both(&mut self, one: u64, other: u64) -> (&mut NodeProcess, &mut NodeProcess) {
+        let index = |id: u64| usize::try_from(id).ok().and_then(|id| id.checked_sub(1));
+        let indices = [index(one), index(other)].map(|index| index.expect("ids begin at 1"));
+        let [one, other] = self.nodes.get_disjoint_mut(indices).expect("there are two such nodes");
+        (one, other)
+    }
+
     /// Kills all nodes (SIGKILL).
     pub fn kill(&mut self) {
         self.nodes.iter_mut().for_each(NodeProcess::kill);

@@ -17,6 +17,7 @@ mod membership;
 mod nemesis;
 mod objects;
 mod pause;
+mod recover;
 mod renewal;
 mod repeat;
 mod support;

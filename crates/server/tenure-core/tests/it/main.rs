@@ -11,6 +11,7 @@ mod model;
 #[path = "../../../../dev/tenure-testkit/src/mutations.rs"]
 mod mutations;
 mod naive;
+mod recovers;
 mod refusals;
 mod restores;
 mod scripts;

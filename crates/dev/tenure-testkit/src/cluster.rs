@@ -1,5 +1,6 @@
 //! A cluster of nodes, each a process of the real binary.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::thread;
 
@@ -25,11 +26,25 @@ impl Cluster {
     /// # Panics
     /// If one does not become ready.
     pub fn start_with(folder: &Path, nodes: usize, home_groups: u32, options: &[&str]) -> Cluster {
+        Cluster::start_under(folder, nodes, home_groups, options, |_| Vec::new())
+    }
+
+    /// The same, each node under a program that runs another one in its own place.
+    ///
+    /// # Panics
+    /// If one does not become ready.
+    pub fn start_under(
+        folder: &Path,
+        nodes: usize,
+        home_groups: u32,
+        options: &[&str],
+        wrapper: impl Fn(usize) -> Vec<OsString>,
+    ) -> Cluster {
         let mut cluster = Cluster { nodes: Vec::new() };
-        while cluster.nodes.len() < nodes {
-            let folder = folder.join(format!("node-{}", cluster.nodes.len() + 1));
+        for id in 1..=nodes {
+            let folder = folder.join(format!("node-{id}"));
             let join = cluster.endpoints();
-            let node = NodeProcess::start_of_cluster_with(&folder, home_groups, &join, options);
+            let node = NodeProcess::start_of_cluster_under(&folder, home_groups, &join, options, &wrapper(id));
             cluster.nodes.push(node);
         }
         cluster

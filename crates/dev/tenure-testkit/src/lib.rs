@@ -9,6 +9,7 @@
 pub mod check;
 mod child;
 mod cluster;
+mod disks;
 pub mod history;
 pub mod mutations;
 pub mod nemesis;
@@ -21,6 +22,7 @@ mod wait;
 
 pub use child::{ChildProcess, binary};
 pub use cluster::Cluster;
+pub use disks::Disks;
 pub use history::{Call, Event, EventKind, Failure, Guarded, History, Operation, ReadValue, Told};
 pub use process::{NodeProcess, StartFailure};
 pub use proxy::{Direction, Proxy};

@@ -51,7 +51,7 @@ impl NodeProcess {
     /// # Panics
     /// If it does not become ready.
     pub fn start_under(folder: &Path, wrapper: &[OsString]) -> NodeProcess {
-        NodeProcess::start_as(&["dev".into()], folder, wrapper, |_| None)
+        NodeProcess::start_as(&["dev".into()], folder, wrapper)
     }
 
     /// Starts a node of a cluster: the first one founds it, another one joins the nodes at these endpoints.
@@ -67,41 +67,57 @@ impl NodeProcess {
     /// # Panics
     /// If it does not become ready.
     pub fn start_of_cluster_with(folder: &Path, home_groups: u32, join: &[String], options: &[&str]) -> NodeProcess {
-        let command = start_command(home_groups, join, options);
-        NodeProcess::start_as(&command, folder, &[], |_| None)
+        NodeProcess::start_of_cluster_under(folder, home_groups, join, options, &[])
     }
 
-    /// The same, whom the other nodes reach at what `gate` says when it is told where the node will listen.
+    /// The same under a program that runs another one in its own place.
     ///
     /// # Panics
     /// If it does not become ready.
-    pub fn start_behind(
+    pub fn start_of_cluster_under(
         folder: &Path,
         home_groups: u32,
         join: &[String],
-        gate: impl Fn(SocketAddr) -> Option<String>,
+        options: &[&str],
+        wrapper: &[OsString],
     ) -> NodeProcess {
-        NodeProcess::start_as(&start_command(home_groups, join, &[]), folder, &[], gate)
+        NodeProcess::start_as(&start_command(home_groups, join, options), folder, wrapper)
     }
 
-    fn start_as(
-        command: &[OsString],
+    /// The same on an address that was chosen before.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub fn start_of_cluster_at(
+        address: SocketAddr,
         folder: &Path,
+        home_groups: u32,
+        join: &[String],
+        options: &[&str],
         wrapper: &[OsString],
-        gate: impl Fn(SocketAddr) -> Option<String>,
     ) -> NodeProcess {
+        let command = start_command(home_groups, join, options);
+        match launch(&command, folder, address, wrapper) {
+            Ok(child) => NodeProcess {
+                folder: folder.to_owned(),
+                address,
+                command,
+                wrapper: wrapper.to_vec(),
+                child,
+            },
+            Err(failure) => panic!("the node did not start ({:?}):\n{}", failure.status, failure.stderr),
+        }
+    }
+
+    fn start_as(command: &[OsString], folder: &Path, wrapper: &[OsString]) -> NodeProcess {
         for attempt in 1..=PORTS_TRIED_MAX {
             let address = free_address();
-            let mut command = command.to_vec();
-            if let Some(advertised) = gate(address) {
-                command.extend(["--advertise".into(), advertised.into()]);
-            }
-            match launch(&command, folder, address, wrapper) {
+            match launch(command, folder, address, wrapper) {
                 Ok(child) => {
                     return NodeProcess {
                         folder: folder.to_owned(),
                         address,
-                        command,
+                        command: command.to_vec(),
                         wrapper: wrapper.to_vec(),
                         child,
                     };
@@ -196,6 +212,11 @@ impl NodeProcess {
     /// Lets it go on (SIGCONT).
     pub fn resume(&self) {
         self.child.resume();
+    }
+
+    /// The status with which it has ended by itself, if it has in that time.
+    pub fn ends_within(&mut self, limit: Duration) -> Option<ExitStatus> {
+        self.child.wait(limit)
     }
 
     /// Whether it runs.

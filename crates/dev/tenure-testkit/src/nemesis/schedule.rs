@@ -25,8 +25,7 @@ pub struct Step {
     pub lasts: Duration,
 }
 
-/// What goes wrong. Whatever else can be done to a node, as adding and removing one, has its place here and in
-/// [`Prey::strike`](super::Prey::strike).
+/// What goes wrong. Whatever else can be done to a node has its place here and in [`Prey::strike`](super::Prey::strike).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is killed, and started again when the fault is over.
@@ -41,6 +40,34 @@ pub enum Fault {
     Deafen,
     /// What passes between it and the others is held back for so long.
     Delay(Duration),
+    /// A fresh node joins, and when the fault is over this one is removed, while it runs, and its folder thrown away.
+    Exchange,
+    /// It is killed for good. When the fault is over a fresh node joins, and this one is removed.
+    Replace,
+    /// The room on its disk runs short, and then out. When the fault is over there is room again.
+    Fill,
+}
+
+impl Fault {
+    /// What it is called, whatever it is about.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fault::Kill => "kill",
+            Fault::Freeze => "freeze",
+            Fault::CutOff => "cut off",
+            Fault::Mute => "mute",
+            Fault::Deafen => "deafen",
+            Fault::Delay(_) => "delay",
+            Fault::Exchange => "exchange",
+            Fault::Replace => "replace",
+            Fault::Fill => "fill the disk",
+        }
+    }
+
+    /// Whether it changes who is there. One node comes and one goes at a time.
+    fn changes_members(self) -> bool {
+        matches!(self, Fault::Exchange | Fault::Replace)
+    }
 }
 
 /// To whom it is done.
@@ -48,7 +75,7 @@ pub enum Fault {
 pub enum Victim {
     /// Whoever leads the group of the clients then.
     Leader,
-    /// The node with this number, counted from 1.
+    /// The one in this place of those that are there, in the order of their ids, counted from 1.
     Node(u64),
 }
 
@@ -57,18 +84,26 @@ pub enum Victim {
 pub struct Schedule {
     seeded: Seeded,
     nodes: usize,
+    /// Whether the nodes have disks that can be filled.
+    with_disks: bool,
     /// The faults that are left of this round: in each round every kind comes once.
     round: Vec<Fault>,
 }
 
 impl Schedule {
     /// What a seed does to so many nodes.
-    pub fn new(seed: u64, nodes: usize) -> Schedule {
+    pub fn new(seed: u64, nodes: usize, with_disks: bool) -> Schedule {
         Schedule {
             seeded: Seeded::new(seed),
             nodes,
+            with_disks,
             round: Vec::new(),
         }
+    }
+
+    /// How many faults make a round, in which every kind comes once.
+    pub fn round(&self) -> usize {
+        8 + usize::from(self.with_disks)
     }
 
     fn within(&mut self, (from, to): (usize, usize)) -> Duration {
@@ -85,15 +120,21 @@ impl Schedule {
                 Fault::Mute,
                 Fault::Deafen,
                 delay,
+                Fault::Exchange,
+                Fault::Replace,
             ];
+            self.round.extend(self.with_disks.then_some(Fault::Fill));
         }
         let place = self.seeded.below(self.round.len());
         self.round.swap_remove(place)
     }
 
     /// Fewer than half of the nodes, the leader among them more often than not.
-    fn victims(&mut self) -> Vec<Victim> {
-        let most = self.nodes.saturating_sub(1) / 2;
+    fn victims(&mut self, fault: Fault) -> Vec<Victim> {
+        let most = match fault.changes_members() {
+            true => 1,
+            false => self.nodes.saturating_sub(1) / 2,
+        };
         let count = 1 + self.seeded.below(most);
         let mut nodes: Vec<u64> = (1..=self.nodes as u64).collect();
         let mut victims = Vec::new();
@@ -112,10 +153,11 @@ impl Iterator for Schedule {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {
+        let (calm, fault) = (self.within(CALM_MS), self.fault());
         Some(Step {
-            calm: self.within(CALM_MS),
-            fault: self.fault(),
-            victims: self.victims(),
+            calm,
+            fault,
+            victims: self.victims(fault),
             lasts: self.within(LASTS_MS),
         })
     }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tenure_client::{Error, Outcome};
+use tenure_client::{Error, ErrorCode, Outcome};
 
 /// Counts the requests of all clients of a run.
 #[derive(Debug, Default)]
@@ -11,6 +11,7 @@ pub struct Tally {
     under_way: AtomicUsize,
     done: AtomicUsize,
     not_applied: AtomicUsize,
+    no_room: AtomicUsize,
     unknown: AtomicUsize,
 }
 
@@ -26,6 +27,7 @@ impl Tally {
         let counter = match &result {
             Ok(_) => &self.done,
             Err(error) if error.outcome() == Outcome::Unknown => &self.unknown,
+            Err(error) if error.code() == ErrorCode::StorageFull => &self.no_room,
             Err(_) => &self.not_applied,
         };
         counter.fetch_add(1, Ordering::SeqCst);
@@ -42,7 +44,12 @@ impl Tally {
         self.done.load(Ordering::SeqCst)
     }
 
-    /// How many were not applied, as their clients were told.
+    /// How many were refused since a disk had no room for them.
+    pub fn no_room(&self) -> usize {
+        self.no_room.load(Ordering::SeqCst)
+    }
+
+    /// How many were not applied for another reason, as their clients were told.
     pub fn not_applied(&self) -> usize {
         self.not_applied.load(Ordering::SeqCst)
     }

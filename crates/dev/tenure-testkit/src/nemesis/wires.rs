@@ -4,11 +4,11 @@
 //! nodes say to each other can be treated apart from what others say. What is lost is missing in the middle of a stream, so a
 //! connection that lost something is cut as soon as it could go on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -47,56 +47,31 @@ impl Wiring {
 }
 
 /// The gates of a cluster. They close, and cut what passes through them, when this is dropped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Wires {
-    gates: Vec<Gate>,
+    /// The folder of each node that has a gate.
+    folders: Arc<Mutex<BTreeMap<u64, PathBuf>>>,
+    accepting: Vec<AbortHandle>,
     wiring: Arc<watch::Sender<Wiring>>,
 }
 
-#[derive(Debug)]
-struct Gate {
-    address: SocketAddr,
-    behind: Arc<Mutex<Option<SocketAddr>>>,
-    accepting: AbortHandle,
-}
-
 impl Wires {
-    /// A gate for each node, whose data folder this is.
+    /// A gate in front of a node that has this data folder and listens there. Returns where others reach the node.
     ///
     /// # Panics
-    /// If one cannot listen.
-    pub async fn start(folders: &[PathBuf]) -> Wires {
-        let wiring = Arc::new(watch::Sender::new(Wiring::default()));
-        let folders: Arc<[PathBuf]> = folders.into();
-        let mut gates = Vec::new();
-        for to in 1..=folders.len() as u64 {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port on loopback");
-            let address = listener.local_addr().expect("a bound listener has an address");
-            let behind: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
-            let serving = accept(
-                listener,
-                to,
-                Arc::clone(&behind),
-                Arc::clone(&folders),
-                Arc::clone(&wiring),
-            );
-            gates.push(Gate {
-                address,
-                behind,
-                accepting: tokio::spawn(serving).abort_handle(),
-            });
-        }
-        Wires { gates, wiring }
-    }
-
-    /// Where others reach a node whose own address is this.
-    ///
-    /// # Panics
-    /// If there is no such node.
-    pub fn in_front_of(&self, node: u64, address: SocketAddr) -> String {
-        let gate = &self.gates[usize::try_from(node).expect("a small number") - 1];
-        *gate.behind.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
-        gate.address.to_string()
+    /// If it cannot listen.
+    pub async fn add(&mut self, node: u64, folder: &Path, behind: SocketAddr) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port on loopback");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        locked(&self.folders).insert(node, folder.to_owned());
+        let gate = Gate {
+            to: node,
+            behind,
+            folders: Arc::clone(&self.folders),
+            wiring: Arc::clone(&self.wiring),
+        };
+        self.accepting.push(tokio::spawn(gate.accept(listener)).abort_handle());
+        address.to_string()
     }
 
     /// From now on it is like this.
@@ -107,32 +82,38 @@ impl Wires {
 
 impl Drop for Wires {
     fn drop(&mut self) {
-        for gate in &self.gates {
-            gate.accepting.abort();
+        self.accepting.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// What stands in front of one node.
+struct Gate {
+    to: u64,
+    behind: SocketAddr,
+    folders: Arc<Mutex<BTreeMap<u64, PathBuf>>>,
+    wiring: Arc<watch::Sender<Wiring>>,
+}
+
+impl Gate {
+    async fn accept(self, listener: TcpListener) {
+        let here = listener.local_addr().expect("a bound listener has an address");
+        while let Ok((stream, peer)) = listener.accept().await {
+            let (to, behind, wiring) = (self.to, self.behind, self.wiring.subscribe());
+            let folders = locked(&self.folders).clone();
+            tokio::spawn(async move {
+                let asking = tokio::task::spawn_blocking(move || owner::of(peer, here, &folders));
+                // Nobody whom we know: it has gone again, or is no node.
+                let Ok(Some(from)) = asking.await else {
+                    return;
+                };
+                carry(stream, behind, from, to, wiring).await;
+            });
         }
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    to: u64,
-    behind: Arc<Mutex<Option<SocketAddr>>>,
-    folders: Arc<[PathBuf]>,
-    wiring: Arc<watch::Sender<Wiring>>,
-) {
-    let here = listener.local_addr().expect("a bound listener has an address");
-    while let Ok((stream, peer)) = listener.accept().await {
-        let target = *behind.lock().unwrap_or_else(PoisonError::into_inner);
-        let (folders, wiring) = (Arc::clone(&folders), wiring.subscribe());
-        tokio::spawn(async move {
-            let asking = tokio::task::spawn_blocking(move || owner::of(peer, here, &folders));
-            // Nobody whom we know: it has gone again, or is no node.
-            let (Some(target), Ok(Some(from))) = (target, asking.await) else {
-                return;
-            };
-            carry(stream, target, from, to, wiring).await;
-        });
-    }
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One connection from one node to another, until either end closes it or it is cut.
@@ -224,13 +205,14 @@ async fn let_go(mut due: mpsc::Receiver<(Instant, Vec<u8>)>, mut writes: OwnedWr
 
 /// Which node has the other end of a connection.
 mod owner {
+    use std::collections::BTreeMap;
     use std::fs;
     use std::net::SocketAddr;
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
 
     /// The number of the node that has the end at `there` of a connection to `here`; `None`: none of these.
-    pub(super) fn of(there: SocketAddr, here: SocketAddr, folders: &[PathBuf]) -> Option<u64> {
+    pub(super) fn of(there: SocketAddr, here: SocketAddr, folders: &BTreeMap<u64, PathBuf>) -> Option<u64> {
         let socket = socket_of(there, here)?;
         let processes = fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.path());
         processes
@@ -261,14 +243,14 @@ mod owner {
     }
 
     /// The node that a process is, by the folder that it was started on.
-    fn node_of(process: &Path, folders: &[PathBuf]) -> Option<u64> {
+    fn node_of(process: &Path, folders: &BTreeMap<u64, PathBuf>) -> Option<u64> {
         process.file_name()?.to_str()?.parse::<u32>().ok()?;
         let words = fs::read(process.join("cmdline")).ok()?;
         let words = words.split(|byte| *byte == 0);
-        let place = folders
+        let found = folders
             .iter()
-            .position(|folder| words.clone().any(|word| word == folder.as_os_str().as_bytes()))?;
-        Some(place as u64 + 1)
+            .find(|(_, folder)| words.clone().any(|word| word == folder.as_os_str().as_bytes()));
+        found.map(|(node, _)| *node)
     }
 
     fn has_open(process: &Path, socket: &str) -> bool {

@@ -1,18 +1,13 @@
-//! A disk that is almost full, and one that is full, under a real process.
-//!
-//! The disk is a file system in memory that only this test's processes see: a holder makes it in a mount namespace of
-//! its own and keeps it, and the node is started inside. The test reaches it through the holder's root. It needs the
-//! right to mount, which root has.
+//! A disk that is almost full, and one that is full, under a real process. It needs the right to mount, which root has.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_client::ErrorCode;
-use tenure_testkit::{ChildProcess, NodeProcess, eventually};
+use tenure_testkit::{Disks, NodeProcess, eventually};
 
 use crate::support::{SOON, Site, client};
 
@@ -33,7 +28,7 @@ const RENEWALS_MAX: usize = 400_000;
 /// A disk of its own, mounted over a folder.
 struct SmallDisk {
     folder: TempDir,
-    holder: ChildProcess,
+    disks: Disks,
 }
 
 impl SmallDisk {
@@ -43,46 +38,23 @@ impl SmallDisk {
 
     fn mount_of(bytes: u64) -> SmallDisk {
         let folder = TempDir::new().expect("a temporary folder");
-        let script = format!("mount -t tmpfs -o size={bytes} tenure-test \"$1\" && echo mounted && exec cat");
-        let mut words: Vec<OsString> = ["--mount", "--propagation", "private", "sh", "-c"]
-            .map(OsString::from)
-            .to_vec();
-        words.push(script.into());
-        words.push("sh".into());
-        words.push(folder.path().into());
-        let holder = ChildProcess::start("the holder of the disk", Path::new("/usr/bin/unshare"), words);
-        let line = holder.next_line(SOON);
-        assert_eq!(
-            line.as_deref(),
-            Some("mounted"),
-            "a disk could not be mounted; this test needs the right to mount:\n{}",
-            holder.stderr()
-        );
-        SmallDisk { folder, holder }
+        let mut disks = Disks::start();
+        disks.mount(folder.path(), bytes);
+        SmallDisk { folder, disks }
     }
 
     /// Starts a node on it.
     fn start_node(&self) -> NodeProcess {
-        let mut inside: Vec<OsString> = ["/usr/bin/nsenter", "--target"].map(OsString::from).to_vec();
-        inside.push(self.holder.pid().to_string().into());
-        inside.extend(["--mount", "--"].map(OsString::from));
-        NodeProcess::start_under(&self.folder.path().join("node"), &inside)
+        NodeProcess::start_under(&self.folder.path().join("node"), &self.disks.wrapper())
     }
 
     /// Where a file of the disk is for this process.
     fn reach(&self, name: &str) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.holder.pid()));
-        let inside = self.folder.path().join(name);
-        root.join(
-            inside
-                .strip_prefix("/")
-                .expect("a temporary folder is named from the root"),
-        )
+        self.disks.reach(&self.folder.path().join(name))
     }
 
     fn free(&self) -> u64 {
-        let status = rustix::fs::statvfs(self.reach("")).expect("the disk is there");
-        status.f_bavail * status.f_frsize
+        self.disks.free(self.folder.path())
     }
 
     /// Fills it with a file until so much is free.

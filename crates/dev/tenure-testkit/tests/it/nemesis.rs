@@ -2,16 +2,17 @@
 //! watch.
 //!
 //! `TENURE_NEMESIS_SECONDS` makes the runs longer, `TENURE_NEMESIS_SEED` gives them other faults. A run says its seed, and
-//! the same seed does the same again.
+//! the same seed does the same again. A run goes on until it has seen what it is for, within bounds.
 
 mod work;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tenure_client::{Client, GroupInfo};
 use tenure_testkit::check::{self, Held, State};
-use tenure_testkit::nemesis::{Prey, Schedule, Step, wait_for};
+use tenure_testkit::nemesis::{Means, Prey, Report, Schedule, Step, wait_for};
 use tenure_testkit::{eventually, eventually_some};
 
 use crate::load::Follower;
@@ -21,11 +22,14 @@ use work::{Work, whole_state};
 const HOME_GROUPS: u32 = 2;
 /// The home group of the keys.
 const HOME: u32 = 1;
+/// A log that is kept so short that a node which was away, or is new, needs a snapshot.
+const KEPT: u64 = 1_000;
 /// How long a run strikes if nobody says otherwise.
 const THREE_NODES_FOR: Duration = Duration::from_secs(60);
 const FIVE_NODES_FOR: Duration = Duration::from_secs(24);
-/// A run of at least this length has so many requests that end unknown, or its clients did not do much.
-const LONG: Duration = Duration::from_secs(60);
+/// How much longer it may take until a run has seen what it is for.
+const LONGER_MAX: Duration = Duration::from_secs(45);
+/// In every run so many requests end unknown, or its clients did not do much.
 const UNKNOWN_MIN: usize = 50;
 /// How long somebody may be asked who leads.
 const ASKED_WITHIN: Duration = Duration::from_millis(500);
@@ -53,54 +57,84 @@ impl Wish {
     }
 }
 
+/// Needs the right to mount, which root has: its nodes have disks of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn three_nodes_under_faults_keep_every_promise() {
-    run(3, Wish::or(1, THREE_NODES_FOR)).await;
+    let means = Means {
+        nodes: 3,
+        home_groups: HOME_GROUPS,
+        entries_kept: Some(KEPT),
+        with_disks: true,
+    };
+    run(means, Wish::or(1, THREE_NODES_FOR)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn five_nodes_under_faults_keep_every_promise() {
-    run(5, Wish::or(2, FIVE_NODES_FOR)).await;
+    let means = Means {
+        nodes: 5,
+        home_groups: HOME_GROUPS,
+        entries_kept: None,
+        with_disks: false,
+    };
+    run(means, Wish::or(2, FIVE_NODES_FOR)).await;
 }
 
 /// The cluster, and a client of each of its nodes.
 struct Field {
     prey: Prey,
-    each: Vec<Client>,
-    all: String,
+    each: BTreeMap<u64, Client>,
+    all: Vec<String>,
     _folder: TempDir,
 }
 
 impl Field {
-    async fn start(nodes: usize) -> Field {
+    async fn start(means: Means) -> Field {
         let folder = TempDir::new().expect("a temporary folder");
-        let prey = Prey::start(folder.path(), nodes, HOME_GROUPS).await;
-        let mut each = Vec::new();
-        for endpoint in prey.endpoints() {
-            each.push(client_at(&endpoint).await);
-        }
-        let all = prey.endpoints().join(",");
-        let field = Field {
+        let prey = Prey::start(folder.path(), means).await;
+        let mut field = Field {
+            each: BTreeMap::new(),
+            all: prey.endpoints(),
             prey,
-            each,
-            all,
             _folder: folder,
         };
-        field.wait_until_whole().await;
+        field.wait_for_members().await;
         field
+    }
+
+    /// Where clients reach the nodes, beginning with this one.
+    fn endpoints(&self, first: usize) -> String {
+        let mut endpoints = self.all.clone();
+        endpoints.rotate_left(first);
+        endpoints.join(",")
+    }
+
+    /// Waits until those who are there now are the cluster.
+    async fn wait_for_members(&mut self) {
+        self.each.clear();
+        for (id, endpoint) in self.prey.members() {
+            self.each.insert(id, client_at(&endpoint).await);
+        }
+        self.wait_until_whole().await;
+        self.prey.all_have_joined().await;
     }
 
     /// Waits until as many nodes vote in every group as should, and each group has a leader, as every node says.
     async fn wait_until_whole(&self) {
-        let of_system = if self.prey.count() < 5 { 3 } else { 5 };
-        for node in &self.each {
+        let of_system = if self.each.len() < 5 { 3 } else { 5 };
+        for (id, node) in &self.each {
             eventually("every group has its voters and a leader", SOON, async || {
                 let Ok(status) = node.status().await else { return false };
+                assert_eq!(status.node_id, *id, "nodes are numbered as they come");
                 let is_whole = |group: &GroupInfo| {
                     let voters = if group.group == 0 { of_system } else { 3 };
-                    group.voters.len() == voters && group.leader.is_some()
+                    group.voters.len() == voters
+                        && group.voters.iter().all(|voter| self.each.contains_key(voter))
+                        && group.leader.is_some()
                 };
-                status.groups.len() == 1 + HOME_GROUPS as usize && status.groups.iter().all(is_whole)
+                status.nodes.len() == self.each.len()
+                    && status.groups.len() == 1 + HOME_GROUPS as usize
+                    && status.groups.iter().all(is_whole)
             })
             .await;
         }
@@ -109,13 +143,13 @@ impl Field {
     /// Who leads the group of the keys, as it says itself.
     async fn leader(&self) -> u64 {
         eventually_some("a leader", SOON, async || {
-            for (node, id) in self.each.iter().zip(1..) {
+            for (id, node) in &self.each {
                 let Ok(Ok(status)) = tokio::time::timeout(ASKED_WITHIN, node.status()).await else {
                     continue;
                 };
-                let leads = |group: &GroupInfo| group.group == HOME && group.leader == Some(id);
+                let leads = |group: &GroupInfo| group.group == HOME && group.leader == Some(*id);
                 if status.groups.iter().any(leads) {
-                    return Some(id);
+                    return Some(*id);
                 }
             }
             None
@@ -124,59 +158,86 @@ impl Field {
     }
 }
 
-async fn run(nodes: usize, wish: Wish) {
-    println!("seed {}: {nodes} nodes for {:?}", wish.seed, wish.time);
-    let mut field = Field::start(nodes).await;
-    Work::prepare(&field.all).await;
-    let mut followers = vec![Follower::start(&field.all, 1).await];
-    let work = Work::start(&field.all).await;
-    for endpoint in field.prey.endpoints() {
-        followers.push(Follower::start(&endpoint, 1).await);
+async fn run(means: Means, wish: Wish) {
+    println!("seed {}: {means:?} for {:?}", wish.seed, wish.time);
+    let (is_short, with_disks) = (means.entries_kept.is_some(), means.with_disks);
+    let schedule = Schedule::new(wish.seed, means.nodes, with_disks);
+    let round = schedule.round();
+    let mut field = Field::start(means).await;
+    Work::prepare(&field.endpoints(0)).await;
+    let mut followers = vec![Follower::start(&field.endpoints(0), 1).await];
+    let work = Work::start(&field.endpoints(0)).await;
+    for first in 0..field.each.len() {
+        followers.push(Follower::start(&field.endpoints(first), 1).await);
     }
-    let begun = Instant::now();
-    for step in Schedule::new(wish.seed, nodes) {
-        strike(&mut field, &work, &step, begun).await;
-        if begun.elapsed() >= wish.time {
+    let (begun, mut report) = (Instant::now(), Report::default());
+    for step in schedule {
+        strike(&mut field, &work, &step, begun, &mut report).await;
+        let has_seen_all = report.strikes() >= round && work.tally.unknown() >= UNKNOWN_MIN;
+        let has_seen_all = has_seen_all && (!is_short || field.prey.snapshots_installed().await.1 > 0.0);
+        let is_over = begun.elapsed() >= wish.time && has_seen_all;
+        if is_over || begun.elapsed() >= wish.time + LONGER_MAX {
             break;
         }
     }
     field.wait_until_whole().await;
     let verdict = work.stop().await;
-    let (state, revision) = whole_state(&client(&field.all).await.cache(CACHE)).await;
-    verdict.mark(&field.all).await;
+    report.settle(&verdict.tally);
+    let (state, revision) = whole_state(&client(&field.endpoints(0)).await.cache(CACHE)).await;
+    verdict.mark(&field.endpoints(0)).await;
     let mut told = Vec::new();
     for follower in followers {
         told.push(follower.finish().await);
     }
     judge(&verdict, &told, &state, revision);
     let tally = std::sync::Arc::clone(&verdict.tally);
-    verdict.judge_objects(&field.all).await;
-    let unknown = tally.unknown();
+    verdict.judge_objects(&field.endpoints(0)).await;
+    let (unknown, strikes) = (tally.unknown(), report.strikes());
+    let (to_join, to_catch_up) = field.prey.snapshots_installed().await;
     println!(
-        "{} requests had a verdict, {} were not applied, {unknown} are unknown",
+        "{report}\n{strikes} faults in {:?}; {} requests had a verdict, {} found no room, {} were not applied, {unknown} are \
+         unknown; {to_join} snapshots installed by nodes that had just joined, {to_catch_up} by others; {} nodes ended on a full \
+         disk",
+        begun.elapsed(),
         tally.done(),
+        tally.no_room(),
         tally.not_applied(),
+        field.prey.ended_full(),
     );
     assert!(field.prey.all_run(), "no node ends by itself");
     assert!(
-        wish.time < LONG || unknown >= UNKNOWN_MIN,
+        unknown >= UNKNOWN_MIN,
         "only {unknown} requests ended unknown: the faults struck nothing"
     );
+    assert!(strikes >= round, "only {strikes} faults of the {round} kinds");
+    assert!(!is_short || to_catch_up > 0.0, "nobody who was away needed a snapshot");
+    assert!(!with_disks || field.prey.ended_full() > 0, "no disk ran full");
 }
 
-async fn strike(field: &mut Field, work: &Work, step: &Step, begun: Instant) {
+async fn strike(field: &mut Field, work: &Work, step: &Step, begun: Instant, report: &mut Report) {
     wait_for(step.calm).await;
     let leader = field.leader().await;
-    let (under_way, unknown, done) = (work.tally.under_way(), work.tally.unknown(), work.tally.done());
-    let victims = field.prey.strike(step, leader);
+    let tally = &work.tally;
+    report.strike(step.fault, tally);
+    let (under_way, unknown, done, no_room) = (tally.under_way(), tally.unknown(), tally.done(), tally.no_room());
+    let struck = begun.elapsed();
+    let victims = field.prey.strike(step, leader).await;
     work.next_epoch();
     wait_for(step.lasts).await;
-    field.prey.heal();
+    if field.prey.worsen() {
+        wait_for(step.lasts).await;
+    }
+    if field.prey.heal().await {
+        field.wait_for_members().await;
+    }
     println!(
-        "{:5.1} s: {step}: {victims:?} where {leader} led; {under_way} under way, {} ended unknown, {} done meanwhile",
-        begun.elapsed().as_secs_f64(),
-        work.tally.unknown() - unknown,
-        work.tally.done() - done,
+        "{:5.1} s, {:.1} s: {step}: {victims:?} where {leader} led; {under_way} under way, {} ended unknown, {} found no room, {} \
+         done meanwhile",
+        struck.as_secs_f64(),
+        (begun.elapsed() - struck).as_secs_f64(),
+        tally.unknown() - unknown,
+        tally.no_room() - no_room,
+        tally.done() - done,
     );
 }
 

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_client::{
-    Appended, Client, Error, Guard, Operation, OperationResult, Outcome, Refusal, TxnGuard, TxnOutcome, Verdict,
+    Appended, Cache, Client, Error, ErrorCode, Guard, Operation, OperationResult, Outcome, Refusal, TxnGuard,
+    TxnOutcome, Verdict,
 };
-use tenure_testkit::nemesis::Tally;
+use tenure_testkit::nemesis::{Tally, wait_for};
 use tenure_testkit::objects::{self, AddCall, AppendCall, AppendTold, Kept};
 use tenure_testkit::{Direction, Proxy, eventually, eventually_some};
 use tokio::task::JoinSet;
@@ -24,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const EVENTS: &str = "events";
 const TRANSFERS: &str = "transfers";
 const ACCOUNTS: [&str; 2] = ["account/one", "account/other"];
+/// How long a disk that is full is left alone.
+const FULL_FOR: Duration = Duration::from_millis(20);
 /// Keys of one prefix, more than one step removes of larger ones.
 const PREFIX_KEYS: u64 = 12;
 
@@ -207,7 +210,8 @@ fn done(answer: Result<Verdict<TxnOutcome>, Error>) -> Option<TxnOutcome> {
         Ok(Verdict::Done(outcome)) => Some(outcome),
         Ok(Verdict::Refused(refusal)) => panic!("nothing in it can be refused: {refusal}"),
         Err(error) => {
-            assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
+            let is_full = error.code() == ErrorCode::StorageFull;
+            assert!(is_full || error.outcome() == Outcome::Unknown, "{error}");
             None
         }
     }
@@ -229,11 +233,7 @@ async fn empty_prefixes(run: Arc<Run>, client: Client, number: u32) {
     let prefix = format!("prefix/{number}/");
     while run.goes_on() {
         for key in 0..PREFIX_KEYS {
-            let put = cache
-                .put(format!("{prefix}{key}"), "x")
-                .await
-                .expect("a call of this client ends");
-            assert!(put.is_done());
+            put_when_there_is_room(&cache, &format!("{prefix}{key}")).await;
         }
         let removed = cache.delete_prefix(&prefix).await.expect("a call of this client ends");
         assert_eq!(
@@ -248,6 +248,16 @@ async fn empty_prefixes(run: Arc<Run>, client: Client, number: u32) {
             .expect("a call of this client ends");
         assert!(left.value.entries.is_empty(), "{:?}", left.value.entries);
         *locked(&run.notes.prefixes) += 1;
+    }
+}
+
+async fn put_when_there_is_room(cache: &Cache, key: &str) {
+    loop {
+        match cache.put(key, "x").await {
+            Ok(put) => return assert!(put.is_done()),
+            Err(error) if error.code() == ErrorCode::StorageFull => wait_for(FULL_FOR).await,
+            Err(error) => panic!("a call of this client ends: {error}"),
+        }
     }
 }
 

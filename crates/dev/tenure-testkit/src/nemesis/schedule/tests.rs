@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Fault, Schedule, Step, Victim};
 
 fn steps(seed: u64, nodes: usize) -> Vec<Step> {
-    Schedule::new(seed, nodes).take(60).collect()
+    Schedule::new(seed, nodes, true).take(63).collect()
 }
 
 #[test]
@@ -15,21 +15,18 @@ fn a_seed_says_the_same_again_and_another_seed_something_else() {
 }
 
 #[test]
+fn without_disks_nothing_fills_them() {
+    let mut steps = Schedule::new(7, 3, false).take(64);
+    assert!(steps.all(|step| step.fault != Fault::Fill));
+}
+
+#[test]
 fn every_kind_of_fault_comes_once_in_each_round_and_never_strikes_a_majority() {
     for nodes in [3, 5, 7] {
-        for round in steps(3, nodes).chunks(6) {
-            let kinds: BTreeSet<_> = round
-                .iter()
-                .map(|step| match step.fault {
-                    Fault::Kill => 0,
-                    Fault::Freeze => 1,
-                    Fault::CutOff => 2,
-                    Fault::Mute => 3,
-                    Fault::Deafen => 4,
-                    Fault::Delay(_) => 5,
-                })
-                .collect();
-            assert_eq!(kinds.len(), 6, "{round:?}");
+        let a_round = Schedule::new(3, nodes, true).round();
+        for round in steps(3, nodes).chunks(a_round) {
+            let kinds: BTreeSet<_> = round.iter().map(|step| step.fault.name()).collect();
+            assert_eq!(kinds.len(), a_round, "{round:?}");
         }
         for step in steps(3, nodes) {
             assert!(!step.victims.is_empty() && step.victims.len() * 2 < nodes, "{step}");

@@ -249,6 +249,7 @@ impl Worker {
                 session = None;
             }
             let Some(session) = self.session(&mut session).await else {
+                self.pause().await;
                 continue;
             };
             let key = format!("hold-{}", self.dice.below(HOLDS));

@@ -1,4 +1,4 @@
-//! What can be seen of a node from outside: its metrics, the CPU time that it used.
+//! What can be seen of a node from outside: its metrics, the CPU time and the memory that it uses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,6 +60,18 @@ pub fn cpu_time(pid: u32) -> Duration {
     let fields: Vec<&str> = fields.split(' ').collect();
     let ticks = |number: usize| fields[number - 3].parse::<u64>().expect("a number of ticks");
     Duration::from_millis((ticks(14) + ticks(15)) * 1_000 / TICKS_PER_SECOND)
+}
+
+/// The memory of a process that is in use now.
+///
+/// # Panics
+/// If there is no such process.
+pub fn resident_bytes(pid: u32) -> u64 {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path} cannot be read: {error}"));
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.expect("a number of kibibytes") << 10
 }
 
 async fn http_get(address: SocketAddr, path: &str) -> std::io::Result<String> {

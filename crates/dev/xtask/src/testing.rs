@@ -20,7 +20,7 @@ test. With arguments only the tests that nextest selects by them run, without do
 Tests find the binary by TENURE_BIN. The last line counts the tests.";
 
 /// Packages of Debian that tests start or use.
-const DEBIAN_PACKAGES: &[&str] = &["redis-server", "strace", "valgrind"];
+const DEBIAN_PACKAGES: &[&str] = &["faketime", "redis-server", "strace", "valgrind"];
 
 /// The version of the test runner that is installed where there is none.
 const NEXTEST_VERSION: &str = "0.9.143";

@@ -9,9 +9,10 @@ use super::schedule::{Fault, Step, Victim};
 use super::wires::{Wires, Wiring};
 use crate::child::{ChildProcess, binary};
 use crate::disks::Disks;
-use crate::observe::metrics;
+use crate::observe::{metric, metrics};
 use crate::ports::free_address;
 use crate::process::NodeProcess;
+use crate::wait::eventually;
 
 /// Size of a node's disk, where it has one of its own; a quarter of it is kept in reserve.
 const DISK_BYTES: u64 = 512 << 20;
@@ -24,6 +25,10 @@ const RESIZES_MAX: usize = 200;
 const FULL_FOR: Duration = Duration::from_secs(3);
 /// How long it may take to remove a node, and such a node to end.
 const LIMIT: Duration = Duration::from_secs(30);
+/// A log has grown to so many times what is kept of it when it is cut.
+const KEPT_AT_MOST: u64 = 5;
+/// How far a node is in the log of the first home group.
+const APPLIED: &str = "tenure_group_applied_index{group=\"1\"}";
 /// What counts the snapshots of a group that a node installed.
 const INSTALLED: &str = "tenure_group_snapshots_installed_total";
 
@@ -298,6 +303,23 @@ impl Prey {
             }
             _ => false,
         }
+    }
+
+    /// Where logs are kept short, waits until nodes that were killed lack more of them than that.
+    ///
+    /// # Panics
+    /// If that takes too long, or a node does not answer.
+    pub async fn wait_until_left_behind(&mut self) {
+        let (Some(kept), Some((Fault::Kill, victims))) = (self.means.entries_kept, self.struck.clone()) else {
+            return;
+        };
+        let others = self.nodes.iter_mut().filter(|(id, _)| !victims.contains(id));
+        let running: Vec<SocketAddr> = others.map(|(_, node)| node.address()).collect();
+        let began = metric(running[0], APPLIED).await;
+        eventually("the others go on without it", LIMIT, async || {
+            metric(running[0], APPLIED).await >= began + (kept * (KEPT_AT_MOST + 1)) as f64
+        })
+        .await;
     }
 
     /// Lets a node's disk have so much room and no more.

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::load::{Follower, Keys, Load};
 use crate::membership::run;
 use crate::support::{CACHE, SOON, client, client_at, state_of};
-use crate::three_nodes::{HOME, Trio};
+use crate::trio::{HOME, Trio};
 use crate::wire::{Wire, put};
 
 /// Leaders killed, clients, and calls of each that are under way at once.

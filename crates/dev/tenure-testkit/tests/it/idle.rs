@@ -2,18 +2,27 @@
 
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use tenure_client::{Client, RequestMode};
-use tenure_testkit::observe::{cpu_time, metric};
-use tenure_testkit::{eventually, wait_unchanged};
+use tenure_testkit::observe::{cpu_time, metric, resident_bytes};
+use tenure_testkit::{Cluster, eventually, wait_unchanged};
 use tokio::task::JoinSet;
 
-use crate::support::{CACHE, CALL_TIMEOUT, SOON, Site};
+use crate::support::{CACHE, CALL_TIMEOUT, SOON, Site, client_at};
 
 const KEYS: usize = 100_000;
 const WRITERS: usize = 512;
 const HOUR: Duration = Duration::from_secs(3_600);
 /// How long the node is watched.
 const WINDOW: Duration = Duration::from_secs(10);
+/// Home groups of a cluster, and what nodes with so many may cost that nobody asks anything.
+const MANY_GROUPS: u32 = 300;
+const SHARE_MAX: f64 = 0.25;
+const RESIDENT_BYTES_MAX: u64 = 150 << 20;
+/// Home groups unless somebody says otherwise, and how long they may take to have their voters: less than three seconds where
+/// nothing else runs.
+const FEW_GROUPS: u32 = 8;
+const VOTERS_WITHIN: Duration = Duration::from_secs(15);
 /// What is left to tidy up after the load may fall into the first of these.
 const WINDOWS: usize = 3;
 
@@ -69,4 +78,66 @@ async fn wait_and_measure(pid: u32) -> f64 {
     let (before, started) = (cpu_time(pid), Instant::now());
     tokio::time::sleep(WINDOW).await;
     (cpu_time(pid) - before).as_secs_f64() / started.elapsed().as_secs_f64()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn three_hundred_groups_cost_idle_nodes_a_quarter_of_a_core_and_150_mebibytes_at_most() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let mut cluster = Cluster::start(folder.path(), 3, MANY_GROUPS);
+    let began = Instant::now();
+    wait_for_voters(&cluster, MANY_GROUPS, 4 * SOON).await;
+    println!("{MANY_GROUPS} groups have their voters after {:?}", began.elapsed());
+    let pids = [1, 2, 3].map(|node| cluster.node(node).pid());
+    let (mut shares, mut resident) = ([f64::MAX; 3], [0; 3]);
+    for _ in 0..2 * WINDOWS {
+        let measured = wait_and_measure_all(pids).await;
+        resident = pids.map(resident_bytes);
+        let percent = measured.map(|share| format!("{:.1} %", share * 100.0));
+        let mebibytes = resident.map(|bytes| bytes >> 20);
+        println!("idle: {percent:?} of a core, {mebibytes:?} MiB");
+        // What is left to tidy up may fall into the first of these.
+        for (least, share) in shares.iter_mut().zip(measured) {
+            *least = least.min(share);
+        }
+        if shares.iter().all(|share| *share < SHARE_MAX) && resident.iter().all(|bytes| *bytes < RESIDENT_BYTES_MAX) {
+            return;
+        }
+    }
+    panic!("of a core {shares:?}, in bytes {resident:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn with_the_third_node_every_group_soon_has_three_voters() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let cluster = Cluster::start(folder.path(), 3, FEW_GROUPS);
+    let began = Instant::now();
+    wait_for_voters(&cluster, FEW_GROUPS, VOTERS_WITHIN).await;
+    println!(
+        "{FEW_GROUPS} groups have three voters {:?} after the third node was ready",
+        began.elapsed()
+    );
+}
+
+/// Waits until three nodes vote in each group, as every node says.
+async fn wait_for_voters(cluster: &Cluster, home_groups: u32, limit: Duration) {
+    for endpoint in cluster.endpoints() {
+        let one = client_at(&endpoint).await;
+        eventually("three voters in every group", limit, async || {
+            let Ok(status) = one.status().await else { return false };
+            let groups = &status.groups;
+            let whole = groups
+                .iter()
+                .all(|group| group.voters.len() == 3 && group.leader.is_some());
+            groups.len() == 1 + home_groups as usize && whole
+        })
+        .await;
+    }
+}
+
+/// The same of several processes in one window.
+async fn wait_and_measure_all<const COUNT: usize>(pids: [u32; COUNT]) -> [f64; COUNT] {
+    let (before, started) = (pids.map(cpu_time), Instant::now());
+    tokio::time::sleep(WINDOW).await;
+    let took = started.elapsed();
+    std::array::from_fn(|place| (cpu_time(pids[place]) - before[place]).as_secs_f64() / took.as_secs_f64())
 }

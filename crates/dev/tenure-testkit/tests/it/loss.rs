@@ -6,7 +6,7 @@ use tenure_client::{Cache, LostReason, Session, SessionState};
 use tenure_testkit::observe::metric;
 use tenure_testkit::{Direction, Proxy, eventually, eventually_some, wait_unchanged};
 
-use crate::support::{CACHE, SOON, Site, client};
+use crate::support::{CACHE, SOON, Site, client_at};
 
 const KEEP_ALIVES: &str = "tenure_keep_alives_total";
 
@@ -21,7 +21,7 @@ struct Holder {
 impl Holder {
     async fn start(site: &Site, key: &str, ttl: Duration) -> Holder {
         let proxy = Proxy::start(site.node.address()).await;
-        let client = client(&proxy.endpoint()).await;
+        let client = client_at(&proxy.endpoint()).await;
         let session = client.open_session(ttl).await.expect("the node answers");
         let cache = client.cache(CACHE);
         let put = cache.put(key, "held").if_absent().owner(&session).await;

@@ -5,6 +5,7 @@
 
 mod bulk;
 mod client_failover;
+mod clocks;
 mod compaction;
 mod disk;
 mod expiry;
@@ -13,6 +14,7 @@ mod idle;
 mod kill;
 mod load;
 mod loss;
+mod lost_answers;
 mod membership;
 mod nemesis;
 mod objects;
@@ -23,5 +25,6 @@ mod repeat;
 mod support;
 mod sync;
 mod three_nodes;
+mod trio;
 mod watch;
 mod wire;

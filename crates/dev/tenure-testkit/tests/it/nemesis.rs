@@ -166,7 +166,7 @@ async fn run(means: Means, wish: Wish) {
     let mut field = Field::start(means).await;
     Work::prepare(&field.endpoints(0)).await;
     let mut followers = vec![Follower::start(&field.endpoints(0), 1).await];
-    let work = Work::start(&field.endpoints(0)).await;
+    let work = Work::start(|number| field.endpoints(number % field.all.len())).await;
     for first in 0..field.each.len() {
         followers.push(Follower::start(&field.endpoints(first), 1).await);
     }
@@ -227,6 +227,7 @@ async fn strike(field: &mut Field, work: &Work, step: &Step, begun: Instant, rep
     if field.prey.worsen() {
         wait_for(step.lasts).await;
     }
+    field.prey.wait_until_left_behind().await;
     if field.prey.heal().await {
         field.wait_for_members().await;
     }

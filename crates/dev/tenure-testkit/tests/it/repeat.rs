@@ -8,7 +8,7 @@ use tenure_api::v1::{self, delete_reply, guard, put_reply};
 use tenure_client::{Cache, Guard, Verdict, Written};
 use tenure_testkit::{Direction, Proxy, eventually, eventually_some, wait_unchanged};
 
-use crate::support::{CACHE, SOON, Site, client};
+use crate::support::{CACHE, SOON, Site, client_at};
 use crate::wire::{Wire, delete, guard, numbered, put};
 
 const ROUNDS: usize = 200;
@@ -205,7 +205,7 @@ fn written(reply: Result<v1::PutReply, v1::WireError>) -> v1::PutDone {
 async fn the_client_library_gives_the_first_answer_to_a_conditional_write_whose_reply_was_lost() {
     let mut site = Site::start().await;
     let proxy = Arc::new(Proxy::start(site.node.address()).await);
-    let behind = client(&proxy.endpoint()).await.cache(CACHE);
+    let behind = client_at(&proxy.endpoint()).await.cache(CACHE);
     // The client has opened what it needs for writing before the first reply is lost.
     assert!(behind.put("first", "first").await.expect("the node answers").is_done());
     let rounds = 60;

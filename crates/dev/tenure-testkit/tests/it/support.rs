@@ -54,10 +54,10 @@ pub(crate) async fn client(endpoints: &str) -> Client {
     connecting.await.expect("the node can be reached")
 }
 
-/// A client that talks to this node and no other, whoever leads.
-pub(crate) async fn client_at(endpoint: &str) -> Client {
+/// A client that goes to these endpoints and no others, whoever leads: to one node, or through what stands before it.
+pub(crate) async fn client_at(endpoints: &str) -> Client {
     let connecting = Client::builder()
-        .endpoints([endpoint])
+        .endpoints(endpoints.split(','))
         .only_given_endpoints(true)
         .timeout(CALL_TIMEOUT)
         .label("testkit")

@@ -3,90 +3,16 @@
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tenure_client::{Client, GroupInfo};
-use tenure_testkit::{ChildProcess, Cluster, binary, check, eventually, eventually_some};
+use tenure_testkit::{ChildProcess, Cluster, binary, check, eventually};
 
 use crate::load::{Follower, Keys, Load};
 use crate::support::{CACHE, SOON, client, client_at, state_of};
+use crate::trio::{HOME_GROUPS, Trio};
 
-const HOME_GROUPS: u32 = 2;
-/// The home group of the namespace that the proofs use.
-pub(crate) const HOME: u32 = 1;
 const KILLS: u32 = 6;
 const CLIENTS: u32 = 8;
 /// How long a failover may take here: under two seconds where nothing else runs.
 const FAILOVER: Duration = Duration::from_secs(20);
-
-/// A cluster of three voters, a client of all nodes, and one cache.
-pub(crate) struct Trio {
-    pub(crate) cluster: Cluster,
-    pub(crate) client: Client,
-    pub(crate) endpoints: String,
-    _folder: TempDir,
-}
-
-impl Trio {
-    async fn start() -> Trio {
-        Trio::start_with(&[]).await
-    }
-
-    /// The same with further options of `tenure start`.
-    pub(crate) async fn start_with(options: &[&str]) -> Trio {
-        let folder = TempDir::new().expect("a temporary folder");
-        let cluster = Cluster::start_with(folder.path(), 3, HOME_GROUPS, options);
-        let endpoints = cluster.endpoints().join(",");
-        let client = client(&endpoints).await;
-        let trio = Trio {
-            cluster,
-            client,
-            endpoints,
-            _folder: folder,
-        };
-        trio.wait_until_whole().await;
-        let created = trio.client.create_cache(CACHE).await.expect("the cluster answers");
-        assert!(created.is_done());
-        trio
-    }
-
-    /// Waits until three nodes vote in every group, as every node says.
-    pub(crate) async fn wait_until_whole(&self) {
-        for endpoint in self.endpoints.split(',') {
-            let one = client_at(endpoint).await;
-            eventually("three voters in every group", SOON, async || {
-                let Ok(status) = one.status().await else { return false };
-                status.groups.len() == 1 + HOME_GROUPS as usize
-                    && status
-                        .groups
-                        .iter()
-                        .all(|group| group.voters == [1, 2, 3] && group.leader.is_some())
-            })
-            .await;
-        }
-    }
-
-    /// Who leads the group in which the cache is, as the leader says itself.
-    pub(crate) async fn leader(&self) -> u64 {
-        let all: Vec<&str> = self.endpoints.split(',').collect();
-        eventually_some("a leader", SOON, async || {
-            let status = self.client.status().await.ok()?;
-            let said = leader_of(&status.groups)?;
-            let endpoint = all.get(usize::try_from(said).ok()? - 1)?;
-            let asking = async { client_at(endpoint).await.status().await.ok() };
-            let own = tokio::time::timeout(Duration::from_secs(2), asking).await.ok()??;
-            leader_of(&own.groups).filter(|leader| *leader == said && own.node_id == said)
-        })
-        .await
-    }
-
-    pub(crate) fn endpoint(&self, node: u64) -> &str {
-        let index = usize::try_from(node).expect("a small number") - 1;
-        self.endpoints.split(',').nth(index).expect("there is such a node")
-    }
-}
-
-fn leader_of(groups: &[GroupInfo]) -> Option<u64> {
-    groups.iter().find(|group| group.group == HOME)?.leader
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn three_nodes_find_each_other_and_all_of_them_answer_everything() {
@@ -281,7 +207,7 @@ async fn a_node_of_another_cluster_is_refused_by_name() {
 async fn of_two_nodes_one_votes_and_the_other_follows() {
     let folder = TempDir::new().expect("a temporary folder");
     let cluster = Cluster::start(folder.path(), 2, HOME_GROUPS);
-    let client = client(&cluster.endpoints()[1]).await;
+    let client = client_at(&cluster.endpoints()[1]).await;
     eventually("a voter and a learner in every group", SOON, async || {
         let Ok(status) = client.status().await else {
             return false;

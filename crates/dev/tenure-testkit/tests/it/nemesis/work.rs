@@ -24,7 +24,7 @@ use crate::objects::{self, EVENTS, Run};
 use crate::support::{CACHE, Dice, SOON, client};
 
 /// Clients that ask once, of the keys.
-const ONCE: u32 = 20;
+const ONCE: u32 = 40;
 /// Clients that ask until they know.
 const UNTIL_KNOWN: u32 = 4;
 /// Clients that hold something for a while.
@@ -108,8 +108,8 @@ impl Work {
     }
 
     /// Starts the clients, each with connections of its own.
-    pub(super) async fn start(endpoints: &str) -> Work {
-        let elsewhere = client(endpoints).await.namespace(ELSEWHERE.0, ELSEWHERE.1);
+    pub(super) async fn start(endpoints: impl Fn(usize) -> String) -> Work {
+        let elsewhere = client(&endpoints(0)).await.namespace(ELSEWHERE.0, ELSEWHERE.1);
         let tally = Arc::new(Tally::default());
         let shared = Arc::new(Shared {
             history: History::default(),
@@ -122,10 +122,12 @@ impl Work {
         });
         let mut workers = JoinSet::new();
         for number in 0..ONCE + UNTIL_KNOWN + HOLDERS + PUBLISHERS {
+            // Each begins at another node.
+            let endpoints = endpoints(number as usize);
             let client = match number {
-                0..ONCE => once(endpoints).await,
-                _ if number < ONCE + UNTIL_KNOWN + HOLDERS => self::client(endpoints).await.with_timeout(PATIENCE),
-                _ => once(endpoints).await.namespace(ELSEWHERE.0, ELSEWHERE.1),
+                0..ONCE => once(&endpoints).await,
+                _ if number < ONCE + UNTIL_KNOWN + HOLDERS => self::client(&endpoints).await.with_timeout(PATIENCE),
+                _ => once(&endpoints).await.namespace(ELSEWHERE.0, ELSEWHERE.1),
             };
             let worker = Worker {
                 number,
@@ -145,7 +147,7 @@ impl Work {
         }
         let objects = objects::workers(
             &shared.run,
-            vec![self::client(endpoints).await.namespace(ELSEWHERE.0, ELSEWHERE.1)],
+            vec![self::client(&endpoints(1)).await.namespace(ELSEWHERE.0, ELSEWHERE.1)],
         );
         let reader = tokio::spawn(read_along(elsewhere));
         Work {

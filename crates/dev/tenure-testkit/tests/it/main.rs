@@ -12,6 +12,7 @@ mod expiry;
 mod folder;
 mod idle;
 mod kill;
+mod leases;
 mod load;
 mod loss;
 mod lost_answers;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_client::{Client, GroupInfo};
-use tenure_testkit::{ChildProcess, Cluster, binary, eventually, eventually_some};
+use tenure_testkit::{Cluster, eventually, eventually_some};
 
 use crate::support::{CACHE, SOON, client, client_at};
 
@@ -91,25 +91,6 @@ impl Trio {
     pub(crate) fn endpoint(&self, node: u64) -> &str {
         let index = usize::try_from(node).expect("a small number") - 1;
         self.endpoints.split(',').nth(index).expect("there is such a node")
-    }
-
-    /// Lets a node lead every group, by the command of an operator. The placement may hand some of them on soon.
-    pub(crate) fn lead(&self, node: u64) -> bool {
-        (0..=HOME_GROUPS).all(|group| {
-            let (group, node) = (group.to_string(), node.to_string());
-            let words = [
-                "cluster",
-                "transfer-leader",
-                &group,
-                &node,
-                "--timeout",
-                "10s",
-                "--endpoints",
-                &self.endpoints,
-            ];
-            let mut command = ChildProcess::start("the command", &binary(), words);
-            command.wait(SOON).is_some_and(|status| status.success())
-        })
     }
 }
 

@@ -8,6 +8,7 @@ use tenure_testkit::{Direction, Proxy, eventually, eventually_some};
 use crate::loss::claim_when_free;
 use crate::support::{CACHE, SOON, client};
 use crate::trio::Trio;
+use crate::wire::Wire;
 
 /// A busy machine takes longer to elect than the second that it takes elsewhere.
 const ELECTION: Duration = Duration::from_millis(3_500);
@@ -31,18 +32,14 @@ async fn whoever_waits_under_a_session_that_has_ended_is_never_given_the_key() {
     // It waits with a session that nobody renews.
     let waiting = trio.client.open_session(Duration::from_secs(1)).detached().await;
     let waiting = waiting.expect("the cluster answers");
-    let told = eventually_some("the session of who waits ends", SOON, async || {
+    let leader = trio.leader().await;
+    let wire = Wire::connect(trio.endpoint(leader)).await;
+    eventually("the session of who waits ends", SOON, async || {
         let claim = cache.put("held", "never").if_absent().owner(waiting.key.clone()).await;
-        match claim {
-            Ok(verdict) => {
-                assert!(!verdict.is_done(), "it was given the key");
-                None
-            }
-            Err(error) => Some(error),
-        }
+        assert!(!claim.expect("the cluster answers").is_done(), "it was given the key");
+        wire.session(waiting.key.id()).await.ended.is_some()
     })
     .await;
-    assert_eq!(told.code(), ErrorCode::SessionExpired, "{told}");
     let entry = cache
         .get("held")
         .await
@@ -50,11 +47,11 @@ async fn whoever_waits_under_a_session_that_has_ended_is_never_given_the_key() {
         .expect("it is held");
     assert_eq!(entry.created, token, "the holder has it still");
     assert!(holder.is_valid());
-    let ((next, _), closed) = tokio::join!(claim_when_free(&cache, "held"), holder.close());
-    closed.expect("the cluster answers");
+    holder.close().await.expect("the cluster answers");
+    let late = cache.put("held", "never").if_absent().owner(waiting.key).await;
+    assert_eq!(late.expect_err("it has ended").code(), ErrorCode::SessionExpired);
+    let (next, _) = claim_when_free(&cache, "held").await;
     assert!(next > token);
-    let again = cache.put("held", "never").if_absent().owner(waiting.key).await;
-    assert_eq!(again.expect_err("it has ended").code(), ErrorCode::SessionExpired);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -7,6 +7,7 @@ mod bulk;
 mod client_failover;
 mod clocks;
 mod compaction;
+mod cut_off;
 mod disk;
 mod expiry;
 mod folder;

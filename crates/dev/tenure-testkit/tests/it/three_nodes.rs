@@ -85,6 +85,33 @@ async fn leaders_killed_under_load_lose_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn all_nodes_killed_at_once_under_load_lose_nothing_that_was_acknowledged() {
+    let mut trio = Trio::start().await;
+    let endpoints = trio.endpoints.clone();
+    let follower = Follower::start(&endpoints, 1).await;
+    let mut load = Load::start(&endpoints, CLIENTS, Keys::Ending).await;
+    for _ in 0..KILLS {
+        load.wait_for_more(200).await;
+        trio.cluster.kill();
+        trio.cluster.restart();
+    }
+    load.wait_for_more(200).await;
+    let lost = load.stop().await;
+    let (state, revision) = state_of(&trio.client.cache(CACHE)).await;
+    load.mark().await;
+    let events = follower.finish().await;
+    let counts = match check::everything(&load.history.calls(), &events, &state, revision) {
+        Ok(counts) => counts,
+        Err(violation) => panic!("{violation}"),
+    };
+    println!(
+        "all nodes killed {KILLS} times: {counts:?}, {} changes, {lost} sessions lost",
+        events.len()
+    );
+    load.assert_settled();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_holder_keeps_its_token_when_the_leader_is_killed() {
     let mut trio = Trio::start().await;
     let cache = trio.client.cache(CACHE);

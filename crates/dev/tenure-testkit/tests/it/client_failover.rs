@@ -61,7 +61,7 @@ async fn write(cache: Cache, name: String, written: Arc<Written>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn calls_in_flight_at_a_leader_that_is_killed_are_done_once_and_none_stays_unknown() {
-    let mut trio = Trio::start_with(&[]).await;
+    let mut trio = Trio::start().await;
     let written = Arc::new(Written::default());
     let mut writers = JoinSet::new();
     for number in 0..CLIENTS {
@@ -103,7 +103,7 @@ async fn calls_in_flight_at_a_leader_that_is_killed_are_done_once_and_none_stays
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_of_one_node_outlives_it() {
-    let mut trio = Trio::start_with(&[]).await;
+    let mut trio = Trio::start().await;
     let leader = trio.leader().await;
     let only = client(trio.endpoint(leader)).await;
     let session = only
@@ -157,7 +157,7 @@ async fn changes_until(watch: &mut Watch, key: &str) -> Vec<Change> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn watches_go_on_elsewhere_when_their_node_is_frozen_made_anew_or_killed() {
-    let mut trio = Trio::start_with(&["--log-entries-kept", KEPT]).await;
+    let mut trio = Trio::start_under(&["--log-entries-kept", KEPT], |_, _| Vec::new()).await;
     let third_first = [3, 1, 2].map(|node| trio.endpoint(node).to_owned()).join(",");
     let one = Follower::start(&trio.endpoints, 1).await;
     let at_third = Follower::start(&third_first, 1).await;
@@ -259,7 +259,7 @@ async fn a_node_that_is_cut_off_says_how_old_its_reads_are_and_shows_nobody_less
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_leader_that_wakes_confirms_no_renewal_reads_nothing_old_and_ends_nothing() {
-    let mut trio = Trio::start_with(&[]).await;
+    let mut trio = Trio::start().await;
     let cache = trio.client.cache(CACHE);
     let leader = trio.leader().await;
     let wire = Wire::connect(trio.endpoint(leader)).await;
@@ -335,7 +335,7 @@ async fn wait_until(instant: Instant) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn open_streams_are_told_who_leads_from_now_on() {
-    let trio = Trio::start_with(&[]).await;
+    let trio = Trio::start().await;
     let leader = trio.leader().await;
     let (next, other) = (1 + leader % 3, 1 + (leader + 1) % 3);
     let wire = Wire::connect(trio.endpoint(other)).await;

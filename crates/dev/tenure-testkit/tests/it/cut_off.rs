@@ -7,7 +7,7 @@ use tenure_client::{Client, GroupInfo};
 use tenure_testkit::nemesis::{Means, Prey, Wiring, wait_for};
 use tenure_testkit::{eventually, eventually_some};
 
-use crate::support::{CACHE, Dice, SOON, client};
+use crate::support::{CACHE, Dice, SOON, client, client_at};
 use crate::trio::HOME;
 
 const ROUNDS: u64 = 10;
@@ -56,7 +56,7 @@ impl Site {
     async fn sides(&self) -> (u64, Client, Client) {
         let leader = eventually_some("a leader", SOON, async || {
             for (id, endpoint) in self.prey.members() {
-                let status = client(&endpoint).await.status().await.ok()?;
+                let status = client_at(&endpoint).await.status().await.ok()?;
                 let leads = |group: &GroupInfo| group.group == HOME && group.leader == Some(id);
                 if status.groups.iter().any(leads) {
                     return Some(id);
@@ -68,8 +68,8 @@ impl Site {
         let mut members = self.prey.members();
         let own = members.remove(&leader).expect("it is there");
         let others: Vec<String> = members.into_values().collect();
-        let own = client(&own).await.with_timeout(PATIENCE);
-        (leader, own, client(&others.join(",")).await)
+        let own = client_at(&own).await.with_timeout(PATIENCE);
+        (leader, own, client_at(&others.join(",")).await)
     }
 }
 
@@ -149,7 +149,7 @@ async fn a_message_that_a_dying_leader_did_not_pass_on_is_stored_once_when_it_is
     assert!(once_more.duplicate && once_more.first == again.first, "{once_more:?}");
     // The one that died may have it in its log still, where the others have something else.
     tokio::task::block_in_place(|| site.prey.node(leader).restart());
-    let own = client(&site.prey.members()[&leader]).await;
+    let own = client_at(&site.prey.members()[&leader]).await;
     for (id, told) in [("m0", &first), ("m1", &again)] {
         let known = send(&own, id).await;
         assert!(known.duplicate && known.first == told.first, "{id}: {known:?}");

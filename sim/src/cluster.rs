@@ -23,7 +23,7 @@ use crate::ledger::Ledger;
 use crate::net::VirtualNetwork;
 use crate::plan::{CrashKind, Event, FaultKind, Pairs};
 use crate::random::SeededRandom;
-use crate::records::Records;
+use crate::records::{self, Records};
 use crate::setup::{Planted, Setup};
 use crate::tasks::VirtualTasks;
 
@@ -59,7 +59,7 @@ impl World {
             setup,
             journal: Journal::default(),
             ledger: Ledger::default(),
-            records: Records::default(),
+            records: Records::new(setup.shortest(records::WINDOW)),
             calls: Calls::default(),
             leaders: Leaders::default(),
             network: VirtualNetwork::default(),

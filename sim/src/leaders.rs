@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_client::GroupInfo;
+use tenure_client::StatusReply;
 
 /// What the nodes say of the groups.
 #[derive(Default)]
@@ -14,22 +14,26 @@ pub(crate) struct Leaders {
 
 #[derive(Default)]
 struct Inner {
-    /// What each node said last, and when it was asked for it.
-    said: BTreeMap<usize, (Duration, Vec<GroupInfo>)>,
+    /// What each node said last, and when it was asked for it. Nodes are counted as their machines are, not by id.
+    said: BTreeMap<usize, (Duration, StatusReply)>,
 }
 
 impl Leaders {
     /// A node that was asked at this time says this.
-    pub(crate) fn says(&self, node: usize, asked: Duration, groups: Vec<GroupInfo>) {
-        let mut inner = self.lock();
-        inner.said.insert(node, (asked, groups));
+    pub(crate) fn says(&self, node: usize, asked: Duration, status: StatusReply) {
+        self.lock().said.insert(node, (asked, status));
     }
 
     /// The groups that a node said last that it leads, with their terms.
     pub(crate) fn terms_led_by(&self, node: usize) -> BTreeSet<(u32, u64)> {
         let inner = self.lock();
-        let groups = inner.said.get(&node).map_or(&[][..], |(_, groups)| groups);
-        let led = groups.iter().filter(|group| group.leader == Some(node as u64));
+        let Some((_, status)) = inner.said.get(&node) else {
+            return BTreeSet::new();
+        };
+        let led = status
+            .groups
+            .iter()
+            .filter(|group| group.leader == Some(status.node_id));
         led.map(|group| (group.group, group.term)).collect()
     }
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 pub(crate) const WINDOW: Duration = Duration::from_secs(6);
 
 /// What was told of the records of one stream. Each record's data is appended by one call only, but for messages.
-#[derive(Default)]
 pub(crate) struct Records {
+    /// The shortest time in which a window passes: the cluster's time goes as the leader's clock does.
+    window_min: Duration,
     inner: Mutex<Inner>,
 }
 
@@ -41,6 +42,14 @@ struct Message {
 }
 
 impl Records {
+    /// Nothing yet, of a stream whose window passes in no less time than this.
+    pub(crate) fn new(window_min: Duration) -> Records {
+        Records {
+            window_min,
+            inner: Mutex::default(),
+        }
+    }
+
     /// A record is at this offset.
     pub(crate) fn appended(&self, data: &str, offset: u64) {
         self.lock().told.insert(data.to_owned(), Fate::At(offset));
@@ -78,8 +87,8 @@ impl Records {
                 asked,
                 unknown: false,
             };
-            // The cluster's time is never ahead of the time that passes.
-            let early = now < before.asked + WINDOW;
+            // The cluster's time is never ahead of the time that passes on the leader's clock.
+            let early = now < before.asked + self.window_min;
             return early.then(|| format!("{id} was new at {offset} before its window was over, since {before:?}"));
         }
         if before.unknown {

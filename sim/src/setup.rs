@@ -1,6 +1,11 @@
 //! What determines a run: its seed, how many nodes there are, and what is wrong with them on purpose.
 
 use std::fmt;
+use std::time::Duration;
+
+/// How clocks go that go wrong: so many units in so many of time.
+const FAST: (u32, u32) = (6, 5);
+const SLOW: (u32, u32) = (4, 5);
 
 /// What determines a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +137,15 @@ impl Setup {
         }
     }
 
+    /// The shortest time in which so much passes on the clock of a node, as far as its clock goes wrong within what is
+    /// promised.
+    pub(crate) fn shortest(&self, span: Duration) -> Duration {
+        match self.skew {
+            Some(Skew { speed: Speed::Fast, .. }) => span * FAST.1 / FAST.0,
+            _ => span,
+        }
+    }
+
     /// How the clock of a node goes: so many units in so many of time.
     pub(crate) fn speed(&self, node: usize) -> (u32, u32) {
         if self.planted == Some(Planted::FastNode) && node == 1 {
@@ -139,8 +153,8 @@ impl Setup {
         }
         match self.skew {
             Some(skew) if skew.node == node => match skew.speed {
-                Speed::Fast => (6, 5),
-                Speed::Slow => (4, 5),
+                Speed::Fast => FAST,
+                Speed::Slow => SLOW,
             },
             _ => (1, 1),
         }

@@ -7,7 +7,7 @@
 //! - a publisher appends records, a messenger sends the same few messages again and again, a banker moves amounts in
 //!   transactions over keys, counters and a stream;
 //! - of several nodes, three clients read and write the same two registers, a bystander sees how claims end, and an
-//!   observer asks every node who leads;
+//!   observer asks every node who leads and reads the registers there;
 //! - a watcher follows every lasting key, through crashes;
 //! - an auditor waits for all of them and compares what is there with what was promised.
 
@@ -15,7 +15,7 @@ mod audit;
 mod claims;
 mod objects;
 pub(crate) mod observe;
-mod registers;
+pub(crate) mod registers;
 mod writes;
 
 use std::fmt;
@@ -33,8 +33,11 @@ use crate::cluster::World;
 use crate::plan::WORK_UNTIL;
 use crate::random::SeededRandom;
 
+/// Where everything is.
+const TENANT: &str = "acme";
+const NAMESPACE: &str = "prod";
 /// The one cache.
-const CACHE: &str = "leases";
+pub(crate) const CACHE: &str = "leases";
 /// Keys that stay begin with this.
 const FACTS: &str = "facts/";
 /// Keys that are claimed begin with this.
@@ -148,7 +151,7 @@ impl Actor {
         let client = world
             .client(&name, TIMEOUT)
             .map_err(|error| stopped(error.to_string()))?;
-        let client = client.namespace("acme", "prod");
+        let client = client.namespace(TENANT, NAMESPACE);
         let random = SeededRandom::of(world.setup.seed, &format!("{name}, work"));
         for attempt in 1.. {
             let created = client.create_cache(CACHE).await;

@@ -10,7 +10,7 @@ fn kept(records: &[&str]) -> Vec<(u64, String)> {
 
 #[test]
 fn what_is_lost_doubled_or_never_asked_for_is_found() {
-    let records = Records::default();
+    let records = Records::new(WINDOW);
     records.appended("a", 0);
     records.unknown("b");
     records.refused("c");
@@ -29,7 +29,7 @@ fn what_is_lost_doubled_or_never_asked_for_is_found() {
 
 #[test]
 fn a_message_that_is_new_too_early_or_elsewhere_is_found() {
-    let records = Records::default();
+    let records = Records::new(WINDOW);
     let second = Duration::from_secs(1);
     assert_eq!(records.message("m", second, 2 * second, 7, true), None);
     assert_eq!(records.message("m", 2 * second, 3 * second, 7, false), None);

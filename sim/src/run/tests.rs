@@ -1,12 +1,16 @@
 //! Tests of whole runs.
 
 use super::run;
-use crate::setup::{Planted, Setup};
+use crate::setup::{Planted, Setup, Speed};
 
 /// Seeds of one test run, if nothing else is asked for.
 const SEEDS_DEFAULT: u64 = 6;
 /// Seeds among which a planted defect is found.
 const PLANTED_SEEDS: u64 = 10;
+/// A seed with which a leader is cut off while it is read and others write.
+const NO_READ_INDEX_SEED: u64 = 1;
+/// A seed with which the leadership changes while leases are about to end.
+const LOST_TIME_SEED: u64 = 9;
 /// How more are asked for.
 const SEEDS_VARIABLE: &str = "TENURE_SIM_SEEDS";
 
@@ -36,21 +40,36 @@ fn another_seed_gives_another_output() {
     assert_ne!(run(Setup::of(1)).output, run(Setup::of(2)).output);
 }
 
+/// The seeds of this test run.
+fn seeds() -> std::ops::Range<u64> {
+    0..std::env::var(SEEDS_VARIABLE).map_or(SEEDS_DEFAULT, |seeds| seeds.parse().expect("a number of seeds"))
+}
+
+fn keeps_every_promise(setup: Setup) {
+    let report = run(setup);
+    assert!(report.violations.is_empty(), "{report}");
+}
+
 #[test]
 fn every_promise_is_kept_through_crashes() {
-    let seeds = std::env::var(SEEDS_VARIABLE).map_or(SEEDS_DEFAULT, |seeds| seeds.parse().expect("a number of seeds"));
-    for seed in 0..seeds {
-        let report = run(Setup::of(seed));
-        assert!(report.violations.is_empty(), "{report}");
+    for seed in seeds() {
+        keeps_every_promise(Setup::of(seed));
     }
 }
 
 #[test]
 fn three_nodes_keep_every_promise_through_crashes_and_partitions() {
-    let seeds = std::env::var(SEEDS_VARIABLE).map_or(SEEDS_DEFAULT, |seeds| seeds.parse().expect("a number of seeds"));
-    for seed in 0..seeds {
-        let report = run(Setup::of(seed).nodes(3));
-        assert!(report.violations.is_empty(), "{report}");
+    for seed in seeds() {
+        keeps_every_promise(Setup::of(seed).nodes(3));
+    }
+}
+
+#[test]
+fn three_nodes_keep_every_promise_while_a_clock_goes_by_a_fifth_too_fast_or_too_slow() {
+    for seed in seeds() {
+        let node = usize::try_from(seed % 3).unwrap_or(0) + 1;
+        let speed = if seed % 2 == 0 { Speed::Fast } else { Speed::Slow };
+        keeps_every_promise(Setup::of(seed).nodes(3).skewed(node, speed));
     }
 }
 
@@ -87,4 +106,25 @@ fn a_node_whose_clock_goes_too_fast_is_found() {
             .any(|what| what.contains("before its window was over"))
     });
     assert!(found, "no seed showed a message that was new too early");
+}
+
+/// Whether one of a few seeds, from this one on, shows that three nodes with a defect break this promise.
+fn three_nodes_break(planted: Planted, first: u64, promise: &str) -> bool {
+    let mut seeds = first..first + PLANTED_SEEDS;
+    seeds.any(|seed| {
+        let violations = run(Setup::of(seed).nodes(3).with(planted)).violations;
+        violations.iter().any(|what| what.contains(promise))
+    })
+}
+
+#[test]
+fn a_leader_that_reads_without_asking_a_majority_is_found() {
+    let found = three_nodes_break(Planted::NoReadIndex, NO_READ_INDEX_SEED, "no order explains");
+    assert!(found, "no reader was told what had been written over before it asked");
+}
+
+#[test]
+fn a_follower_that_does_not_take_over_the_leaders_time_is_found() {
+    let found = three_nodes_break(Planted::LostTime, LOST_TIME_SEED, "still rightly believes");
+    assert!(found, "nothing ended while its holder rightly believed in it");
 }

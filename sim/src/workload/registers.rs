@@ -7,8 +7,13 @@ use tenure_testkit::{Guarded, Operation, ReadValue, Told};
 use super::{Actor, Answer, Stopped};
 use crate::clock;
 
-/// The registers.
-const REGISTERS: u64 = 2;
+/// How many registers there are.
+pub(crate) const COUNT: u64 = 2;
+
+/// What a register is called.
+pub(crate) fn name(number: u64) -> String {
+    format!("register/{number}")
+}
 
 /// Works on the registers until the time is over.
 pub(super) async fn share(actor: Actor) -> Result<(), Stopped> {
@@ -43,7 +48,7 @@ impl Registers {
 
     /// One call.
     async fn step(&mut self) {
-        let key = format!("register/{}", self.actor.random.between(0, REGISTERS));
+        let key = name(self.actor.random.between(0, COUNT));
         match self.actor.random.between(0, 10) {
             0..5 => self.read(key).await,
             5..7 => self.write(key, Guarded::Nothing).await,
@@ -111,7 +116,7 @@ async fn put(cache: &Cache, key: &str, value: &str, guard: Guarded) -> Result<Pu
     }
 }
 
-fn told_of_read(read: &Result<Option<Entry>, Error>) -> Told {
+pub(crate) fn told_of_read(read: &Result<Option<Entry>, Error>) -> Told {
     let found = match read {
         Ok(found) => found.as_ref(),
         Err(error) => return told_of_error(error),
@@ -125,7 +130,7 @@ fn told_of_read(read: &Result<Option<Entry>, Error>) -> Told {
     }
 }
 
-fn told_of_put(put: &Result<PutOutcome, Error>) -> Told {
+pub(crate) fn told_of_put(put: &Result<PutOutcome, Error>) -> Told {
     match put {
         Ok(Verdict::Done(written)) => Told::Written {
             version: written.version,

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tenure_api::ErrorCode;
 use tenure_api::v1::{self, server_frame};
 use tenure_client::{Cache, Change, ChangeKind, SessionState, Watch, WatchItem};
-use tenure_testkit::nemesis::{Prey, Wiring};
+use tenure_testkit::nemesis::{Means, Prey, Wiring};
 use tenure_testkit::observe::metric;
 use tenure_testkit::{check, eventually, eventually_some};
 use tokio::task::JoinSet;
@@ -210,7 +210,13 @@ async fn leader_of(endpoints: &[String]) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_that_is_cut_off_says_how_old_its_reads_are_and_shows_nobody_less_than_they_have_seen() {
     let folder = TempDir::new().expect("a temporary folder");
-    let prey = Prey::start(folder.path(), 3, 2).await;
+    let means = Means {
+        nodes: 3,
+        home_groups: 2,
+        entries_kept: None,
+        with_disks: false,
+    };
+    let prey = Prey::start(folder.path(), means).await;
     let endpoints = prey.endpoints();
     let all = client(&endpoints.join(",")).await;
     assert!(all.create_cache(CACHE).await.expect("the cluster answers").is_done());

@@ -149,7 +149,7 @@ async fn the_old_nodes_are_refused_when_they_come_back_with_their_folders() {
     let (mut cluster, first) = trio(folder.path()).await;
     put(&first, "k").await;
     cluster.kill();
-    recovered(&cluster.node(3).folder().to_owned(), &["--yes"]);
+    recovered(cluster.node(3).folder(), &["--yes"]);
     cluster.node(3).restart();
     let left = client(&cluster.endpoints()[2]).await;
     let version = put(&left, "k").await;
@@ -186,7 +186,7 @@ async fn one_group_alone_goes_on_and_the_other_replicas_of_it_begin_anew() {
         put(&others, &format!("given-up-{number}")).await;
     }
     cluster.kill();
-    let told = recovered(&cluster.node(2).folder().to_owned(), &["--group", "1", "--yes"]);
+    let told = recovered(cluster.node(2).folder(), &["--group", "1", "--yes"]);
     assert!(
         told.contains("stays in the cluster until it is removed: node 1"),
         "{told}"

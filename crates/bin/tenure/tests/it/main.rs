@@ -17,6 +17,7 @@ mod process_help;
 mod process_inspect;
 mod process_keep;
 mod process_members;
+mod process_recover;
 mod process_serving;
 mod process_status;
 mod process_streams;

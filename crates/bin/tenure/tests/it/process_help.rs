@@ -11,6 +11,7 @@ const COMMANDS: &[&str] = &[
     "inspect",
     "backup",
     "restore",
+    "recover",
     "cache",
     "cache create",
     "cache ls",

@@ -57,7 +57,7 @@ fn every_command_has_a_vector() {
     for (name, entry) in &entries {
         let named = entry.requests.iter().any(|request| name_of(&request.command) == *name);
         assert!(
-            named || ["origins_and_keep_alives", "system_nodes"].contains(name),
+            named || ["origins_and_keep_alives", "system_nodes", "system_blocks"].contains(name),
             "{name} is called after its command"
         );
     }

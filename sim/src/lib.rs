@@ -23,9 +23,13 @@ mod calls;
 mod clock;
 mod cluster;
 mod disk;
+#[cfg(test)]
+mod failover_tests;
 mod journal;
 mod leaders;
 mod ledger;
+#[cfg(test)]
+mod lost_reply_tests;
 #[cfg(test)]
 mod machine_tests;
 mod net;

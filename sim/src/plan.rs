@@ -145,7 +145,7 @@ impl FaultKind {
 
 impl CrashKind {
     /// Either of them.
-    fn any(random: &SeededRandom) -> CrashKind {
+    pub(crate) fn any(random: &SeededRandom) -> CrashKind {
         match random.percent(60) {
             true => CrashKind::PowerLoss,
             false => CrashKind::Kill,

@@ -34,8 +34,8 @@ use crate::plan::WORK_UNTIL;
 use crate::random::SeededRandom;
 
 /// Where everything is.
-const TENANT: &str = "acme";
-const NAMESPACE: &str = "prod";
+pub(crate) const TENANT: &str = "acme";
+pub(crate) const NAMESPACE: &str = "prod";
 /// The one cache.
 pub(crate) const CACHE: &str = "leases";
 /// Keys that stay begin with this.

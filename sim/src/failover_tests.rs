@@ -216,6 +216,11 @@ fn events(world: &World, victim: usize, fault: Fault, random: &SeededRandom) -> 
     }
 }
 
+/// Lets so much simulated time pass.
+async fn wait_for(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
 fn step_to(sim: &mut Sim<'_>, until: Duration) {
     while sim.elapsed() < until {
         sim.step().expect("nodes and clients go on");
@@ -253,7 +258,7 @@ async fn hold(world: &World, told: &Told, client: &Client, cache: &Cache) -> tur
                 .violated(format!("the holder stopped believing: {:?}", session.state()));
             return Ok(());
         }
-        tokio::time::sleep(EVERY).await;
+        wait_for(EVERY).await;
     }
     let found = cache.get(HELD).await?;
     if found.as_ref().map(|entry| entry.created) != Some(held.token()) {
@@ -267,7 +272,7 @@ async fn hold(world: &World, told: &Told, client: &Client, cache: &Cache) -> tur
 /// Tries to get the key that is held.
 async fn contend(world: &World, told: &Told, cache: &Cache) {
     while told.home.get().is_none() {
-        tokio::time::sleep(EVERY).await;
+        wait_for(EVERY).await;
     }
     while told.goes_on() {
         let claimed = cache.put(HELD, RIVAL).if_absent().await;
@@ -276,7 +281,7 @@ async fn contend(world: &World, told: &Told, cache: &Cache) {
                 .ledger
                 .violated(format!("the rival was granted what is held: {claimed:?}"));
         }
-        tokio::time::sleep(EVERY * 10).await;
+        wait_for(EVERY * 10).await;
     }
 }
 
@@ -300,6 +305,6 @@ async fn write(world: &World, told: &Told, cache: &Cache) {
         if let Ok(Verdict::Done(_)) = put {
             *told.written.lock().expect("nobody panics while reading it") = (asked, now());
         }
-        tokio::time::sleep(EVERY).await;
+        wait_for(EVERY).await;
     }
 }

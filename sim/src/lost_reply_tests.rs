@@ -98,6 +98,11 @@ fn kill_before_replies(seed: u64, kind: CrashKind) -> u64 {
     turns.repeated.load(Ordering::Relaxed)
 }
 
+/// Lets so much simulated time pass.
+async fn wait_for(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
 fn step_to(sim: &mut Sim<'_>, until: Duration) {
     while sim.elapsed() < until {
         sim.step().expect("nodes and the client go on");
@@ -132,11 +137,11 @@ async fn ask(world: &World, turns: &Turns) -> turmoil::Result {
     while !matches!(client.create_cache(CACHE).await, Ok(Verdict::Done(_))) {}
     let mut asker = Asker::enter(&client).await?;
     while !three_vote(&client).await {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        wait_for(Duration::from_millis(20)).await;
     }
     for round in 0..ROUNDS_PER_SEED {
         while turns.begun.load(Ordering::Relaxed) <= round {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            wait_for(Duration::from_millis(1)).await;
         }
         planted::withhold_next_reply();
         let repeated = match round % 4 {

@@ -111,8 +111,7 @@ impl Applier {
     fn tell(&self, answers: EntryAnswers, responder: Option<ApplyResponder<TypeConfig>>, effects: &[Effect]) {
         #[cfg(feature = "deterministic")]
         if crate::planted::is_silent(self.shared.node, responder.is_some() && !answers.answers.is_empty()) {
-            // A responder that is dropped would answer.
-            std::mem::forget(responder);
+            crate::planted::withhold(responder);
             return;
         }
         if let Some(responder) = responder {

@@ -1,7 +1,8 @@
 //! Mechanisms that the simulation takes out, and moments at which it kills, to see what happens then. The product is never
 //! built with this.
 
-use std::cell::Cell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 
 use tenure_core::ids::NodeId;
 
@@ -10,6 +11,8 @@ thread_local! {
     static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
     /// And one reply at a time that is not given.
     static REPLY: Cell<Reply> = const { Cell::new(Reply::Given) };
+    /// What would have given them. Dropped before its node is dead it would answer, and kept for ever so would be its node.
+    static WITHHELD: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A mechanism that is taken out of every replica of this thread.
@@ -48,9 +51,14 @@ pub fn withhold_next_reply() {
     REPLY.set(Reply::Withheld);
 }
 
-/// Every reply is given again.
+/// Every reply is given again. Whoever was silent is dead.
 pub fn give_replies() {
     REPLY.set(Reply::Given);
+    drop(WITHHELD.take());
+}
+
+pub(crate) fn withhold(reply: impl Any) {
+    WITHHELD.with_borrow_mut(|withheld| withheld.push(Box::new(reply)));
 }
 
 /// The node that is silent and is to be killed, if there is one.

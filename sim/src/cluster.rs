@@ -170,14 +170,6 @@ impl Machines {
         found.expect("events are about nodes that there are")
     }
 
-    /// The machine of the node that was given this id.
-    #[cfg(test)]
-    pub(crate) fn named(&self, id: u64) -> &str {
-        let mut nodes = self.nodes.iter();
-        let found = nodes.find(|node| node.id.load(Ordering::Relaxed) == id);
-        &found.expect("a node that does something has been given its id").name
-    }
-
     /// What the disks have seen, in words.
     pub(crate) fn note_disks(&self, sim: &Sim<'_>) {
         for node in &self.nodes {
@@ -235,8 +227,6 @@ struct NodeMachine {
     chance: SeededRandom,
     /// How often the node was started.
     lives: AtomicU64,
-    /// The node's id, once it has one.
-    id: AtomicU64,
     clock: std::sync::Mutex<Arc<VirtualClock>>,
 }
 
@@ -253,7 +243,6 @@ impl NodeMachine {
             disk: NodeDisk::new(setup.planted == Some(Planted::LyingDisk)),
             chance,
             lives: AtomicU64::new(0),
-            id: AtomicU64::new(0),
             clock: std::sync::Mutex::new(Arc::new(clock)),
             name,
             number,
@@ -332,7 +321,6 @@ async fn serve(machine: Arc<NodeMachine>) -> turmoil::Result {
         name,
         format_args!("serves on {}, cluster {:032x}", node.address(), node.cluster_id()),
     );
-    machine.id.store(node.id(), Ordering::Relaxed);
     let why = node.failed().await;
     Err(format!("{name} gave up: {why}").into())
 }

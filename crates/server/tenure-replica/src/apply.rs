@@ -109,11 +109,6 @@ impl Applier {
     }
 
     fn tell(&self, answers: EntryAnswers, responder: Option<ApplyResponder<TypeConfig>>, effects: &[Effect]) {
-        #[cfg(feature = "deterministic")]
-        if crate::planted::is_silent(self.shared.node, responder.is_some() && !answers.answers.is_empty()) {
-            crate::planted::withhold(responder);
-            return;
-        }
         if let Some(responder) = responder {
             responder.send(answers);
         }

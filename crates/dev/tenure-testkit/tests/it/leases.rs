@@ -6,7 +6,7 @@ use tenure_client::{Cache, ErrorCode};
 use tenure_testkit::{Direction, Proxy, eventually, eventually_some};
 
 use crate::loss::claim_when_free;
-use crate::support::{CACHE, SOON, client};
+use crate::support::{CACHE, SOON, client, client_at};
 use crate::trio::Trio;
 use crate::wire::Wire;
 
@@ -59,7 +59,7 @@ async fn a_claim_whose_answer_comes_after_its_session_is_a_loss_and_no_grant() {
     let mut trio = Trio::start().await;
     let leader = trio.leader().await;
     let proxy = Proxy::start(trio.cluster.node(leader).address()).await;
-    let behind = client(&proxy.endpoint()).await;
+    let behind = client_at(&proxy.endpoint()).await;
     let ttl = Duration::from_secs(2);
     let session = behind.open_session(ttl).await.expect("the node answers");
     let cache = behind.cache(CACHE);
@@ -109,7 +109,7 @@ async fn a_leader_that_stands_still_for_longer_than_leases_ends_none_and_confirm
     let [another, _] = Trio::others(leader);
     let ttl = Duration::from_secs(4);
     // One is renewed through another node, the other one knows no node but the leader.
-    let renewed = client(trio.endpoint(another)).await;
+    let renewed = client_at(trio.endpoint(another)).await;
     let session = renewed.open_session(ttl).await.expect("the node answers");
     let put = renewed
         .cache(CACHE)
@@ -118,7 +118,7 @@ async fn a_leader_that_stands_still_for_longer_than_leases_ends_none_and_confirm
         .owner(&session)
         .await;
     let token = put.expect("the node answers").done().expect("nobody has it").created;
-    let pinned = client(trio.endpoint(leader)).await;
+    let pinned = client_at(trio.endpoint(leader)).await;
     let lonely = pinned.open_session(ttl).await.expect("the node answers");
     let put = pinned.cache(CACHE).put("lonely", "v").if_absent().owner(&lonely).await;
     let lonely_token = put.expect("the node answers").done().expect("nobody has it").created;

@@ -14,7 +14,7 @@ use tenure_testkit::objects::{self, AddCall, AppendCall, AppendTold, Kept};
 use tenure_testkit::{Direction, Proxy, eventually, eventually_some};
 use tokio::task::JoinSet;
 
-use crate::support::{CACHE, Dice, SOON, Site, client};
+use crate::support::{CACHE, Dice, SOON, Site, client_at};
 
 const KILLS: u32 = 50;
 /// Workers of each kind.
@@ -278,7 +278,7 @@ pub(crate) fn workers(run: &Arc<Run>, clients: Vec<Client>) -> JoinSet<()> {
 async fn clients(endpoint: &str) -> Vec<Client> {
     let mut clients = Vec::new();
     while clients.len() < WORKERS as usize {
-        clients.push(client(endpoint).await);
+        clients.push(client_at(endpoint).await);
     }
     clients
 }

@@ -45,6 +45,18 @@ pub struct Means {
     pub with_disks: bool,
 }
 
+impl Means {
+    /// So many nodes with two home groups, and everything else as by default.
+    pub fn of(nodes: usize) -> Means {
+        Means {
+            nodes,
+            home_groups: 2,
+            entries_kept: None,
+            with_disks: false,
+        }
+    }
+}
+
 /// A cluster of nodes with the ids 1, 2, 3 and so on, each a process of the real binary, which reach each other through
 /// gates. Nodes come and go; no id and no folder is used again. All are killed when this is dropped.
 #[derive(Debug)]

@@ -210,13 +210,7 @@ async fn leader_of(endpoints: &[String]) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_that_is_cut_off_says_how_old_its_reads_are_and_shows_nobody_less_than_they_have_seen() {
     let folder = TempDir::new().expect("a temporary folder");
-    let means = Means {
-        nodes: 3,
-        home_groups: 2,
-        entries_kept: None,
-        with_disks: false,
-    };
-    let prey = Prey::start(folder.path(), means).await;
+    let prey = Prey::start(folder.path(), Means::of(3)).await;
     let endpoints = prey.endpoints();
     let all = client(&endpoints.join(",")).await;
     assert!(all.create_cache(CACHE).await.expect("the cluster answers").is_done());

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tenure_testkit::{check, eventually};
+use tenure_testkit::eventually;
 
 use crate::load::{Follower, Keys, Load};
-use crate::support::{CACHE, SOON, client, state_of};
+use crate::support::{CACHE, SOON, client};
 use crate::trio::Trio;
 
 const CLIENTS: u32 = 6;
@@ -78,17 +78,10 @@ async fn wall_clocks_that_jump_by_an_hour_change_nothing() {
         .expect("the cluster answers")
         .expect("it is held");
     assert_eq!(entry.created, token);
-    let lost = load.stop().await;
-    let (state, revision) = state_of(&trio.client.cache(CACHE)).await;
-    load.mark().await;
-    let events = follower.finish().await;
-    let counts = match check::everything(&load.history.calls(), &events, &state, revision) {
-        Ok(counts) => counts,
-        Err(violation) => panic!("{violation}"),
-    };
+    let judged = load.judge(&trio.client.cache(CACHE), follower).await;
     load.assert_settled();
-    assert_eq!(lost, 0, "no session is lost");
-    println!("{counts:?}, {} changes", events.len());
+    assert_eq!(judged.sessions_lost, 0, "no session is lost");
+    println!("{:?}, {} changes", judged.counts, judged.changes);
 }
 
 fn library() -> PathBuf {

@@ -29,13 +29,7 @@ struct Site {
 impl Site {
     async fn start() -> Site {
         let folder = TempDir::new().expect("a temporary folder");
-        let means = Means {
-            nodes: 3,
-            home_groups: 2,
-            entries_kept: None,
-            with_disks: false,
-        };
-        let prey = Prey::start(folder.path(), means).await;
+        let prey = Prey::start(folder.path(), Means::of(3)).await;
         let all = client(&prey.endpoints().join(",")).await;
         eventually("three voters in every group", SOON, async || {
             let Ok(status) = all.status().await else { return false };

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_client::{Cache, Client, ErrorCode, Session, Verdict, WatchEnd, WatchItem, Written};
+use tenure_testkit::check::Counts;
 use tenure_testkit::{Event, EventKind, Failure, Guarded, History, Operation, check, eventually};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::{CACHE, Dice, SOON, client};
+use crate::support::{CACHE, Dice, SOON, client, state_of};
 
 /// Keys for which everybody competes.
 const SEATS: u64 = 12;
@@ -36,6 +37,14 @@ pub(crate) enum Keys {
     Ending,
     /// None ends by itself.
     Lasting,
+}
+
+/// What came of a load that kept every rule.
+pub(crate) struct Judged {
+    pub(crate) counts: Counts,
+    /// Changes that the watch told.
+    pub(crate) changes: usize,
+    pub(crate) sessions_lost: u32,
 }
 
 impl Load {
@@ -91,6 +100,22 @@ impl Load {
         calls.retain(|call| !is_ending(call.operation.key()));
         if let Err(violation) = check::linearizability::linearizable(&calls) {
             panic!("{violation}");
+        }
+    }
+
+    /// Lets the clients finish, and judges all that they and a watch were told of the cache.
+    pub(crate) async fn judge(&mut self, cache: &Cache, follower: Follower) -> Judged {
+        let sessions_lost = self.stop().await;
+        let (state, revision) = state_of(cache).await;
+        self.mark().await;
+        let events = follower.finish().await;
+        match check::everything(&self.history.calls(), &events, &state, revision) {
+            Ok(counts) => Judged {
+                counts,
+                changes: events.len(),
+                sessions_lost,
+            },
+            Err(violation) => panic!("{violation}"),
         }
     }
 

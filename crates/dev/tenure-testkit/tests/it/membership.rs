@@ -7,10 +7,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_client::Client;
 use tenure_testkit::observe::{metric, ready};
-use tenure_testkit::{ChildProcess, Cluster, StartFailure, binary, check, eventually, wait_unchanged};
+use tenure_testkit::{ChildProcess, Cluster, StartFailure, binary, eventually, wait_unchanged};
 
 use crate::load::{Follower, Keys, Load};
-use crate::support::{CACHE, SOON, client, client_at, state_of};
+use crate::support::{CACHE, SOON, client, client_at};
 
 const HOME_GROUPS: u32 = 2;
 /// The home group of the namespace that the proofs use.
@@ -145,17 +145,10 @@ fn rows(lines: &[String]) -> BTreeMap<u64, Vec<String>> {
 
 /// Lets the clients finish, and looks at all that they and a watch were told.
 async fn finish(site: &Site, mut load: Load, follower: Follower) -> String {
-    let lost = load.stop().await;
-    let (state, revision) = state_of(&site.client.cache(CACHE)).await;
-    load.mark().await;
-    let events = follower.finish().await;
-    let counts = match check::everything(&load.history.calls(), &events, &state, revision) {
-        Ok(counts) => counts,
-        Err(violation) => panic!("{violation}"),
-    };
+    let judged = load.judge(&site.client.cache(CACHE), follower).await;
     load.assert_settled();
-    assert_eq!(lost, 0, "no session is lost");
-    format!("{counts:?}, {} changes", events.len())
+    assert_eq!(judged.sessions_lost, 0, "no session is lost");
+    format!("{:?}, {} changes", judged.counts, judged.changes)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

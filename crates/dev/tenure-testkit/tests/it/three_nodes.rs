@@ -96,17 +96,10 @@ async fn all_nodes_killed_at_once_under_load_lose_nothing_that_was_acknowledged(
         trio.cluster.restart();
     }
     load.wait_for_more(200).await;
-    let lost = load.stop().await;
-    let (state, revision) = state_of(&trio.client.cache(CACHE)).await;
-    load.mark().await;
-    let events = follower.finish().await;
-    let counts = match check::everything(&load.history.calls(), &events, &state, revision) {
-        Ok(counts) => counts,
-        Err(violation) => panic!("{violation}"),
-    };
+    let judged = load.judge(&trio.client.cache(CACHE), follower).await;
     println!(
-        "all nodes killed {KILLS} times: {counts:?}, {} changes, {lost} sessions lost",
-        events.len()
+        "all nodes killed {KILLS} times: {:?}, {} changes, {} sessions lost",
+        judged.counts, judged.changes, judged.sessions_lost
     );
     load.assert_settled();
 }

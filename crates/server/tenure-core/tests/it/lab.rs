@@ -146,18 +146,33 @@ pub(crate) fn restored(
     new: NewCluster,
 ) -> Result<(MemTable, Outcome), RestoreError> {
     let mut restore = GroupRestore::new(kind, new)?;
-    let (mut made, mut last) = (MemTable::new(), Vec::new());
-    let mut sink = |key: Vec<u8>, value| {
-        assert!(last < key, "rows are handed on in order");
-        last.clone_from(&key);
-        made.put(key, value);
-    };
+    let mut made = Made::default();
     for (key, value) in rows(table) {
-        restore.take(&key, &value, &mut sink)?;
+        restore.take(&key, &value, &mut |key, value| made.take(key, value))?;
     }
-    let outcome = restore.finish(&mut sink)?;
-    assert_eq!(made.len() as u64, outcome.rows, "every row is counted");
-    Ok((made, outcome))
+    let outcome = restore.finish(&mut |key, value| made.take(key, value))?;
+    Ok((made.counted(outcome.rows), outcome))
+}
+
+/// The rows that a restore or a recovery hands on.
+#[derive(Default)]
+pub(crate) struct Made {
+    table: MemTable,
+    last: Vec<u8>,
+}
+
+impl Made {
+    pub(crate) fn take(&mut self, key: Vec<u8>, value: Bytes) {
+        assert!(self.last < key, "rows are handed on in order");
+        self.last.clone_from(&key);
+        self.table.put(key, value);
+    }
+
+    /// All of them, if they are as many as was said.
+    pub(crate) fn counted(self, rows: u64) -> MemTable {
+        assert_eq!(self.table.len() as u64, rows, "every row is counted");
+        self.table
+    }
 }
 
 /// Every row of a table, in key order.

@@ -10,10 +10,10 @@ use tenure_core::recover::{GroupRecover, Outcome, Survivor};
 use tenure_core::refusal::Failure;
 use tenure_core::response::{Done, Response, SystemDone};
 use tenure_core::restore::RestoreError;
-use tenure_core::table::{MemTable, Table as _};
+use tenure_core::table::MemTable;
 use tenure_core::time::Span;
 
-use crate::lab::{Lab, anonymous, namespace, numbered, put, rows};
+use crate::lab::{Lab, Made, anonymous, namespace, numbered, put, rows};
 use crate::mutations::{Seeded, assert_modest, damaged};
 
 const FLOOR: u64 = 1 << 40;
@@ -30,18 +30,12 @@ fn survivor(floor: u64) -> Survivor {
 /// The rows of a recovered group.
 fn recovered(kind: GroupKind, table: &MemTable, survivor: Survivor) -> Result<(MemTable, Outcome), RestoreError> {
     let mut recover = GroupRecover::new(kind, survivor)?;
-    let (mut made, mut last) = (MemTable::new(), Vec::new());
-    let mut sink = |key: Vec<u8>, value| {
-        assert!(last < key, "rows are handed on in order");
-        last.clone_from(&key);
-        made.put(key, value);
-    };
+    let mut made = Made::default();
     for (key, value) in rows(table) {
-        recover.take(&key, &value, &mut sink)?;
+        recover.take(&key, &value, &mut |key, value| made.take(key, value))?;
     }
-    let outcome = recover.finish(&mut sink)?;
-    assert_eq!(made.len() as u64, outcome.rows, "every row is counted");
-    Ok((made, outcome))
+    let outcome = recover.finish(&mut |key, value| made.take(key, value))?;
+    Ok((made.counted(outcome.rows), outcome))
 }
 
 fn events() -> ObjectName {

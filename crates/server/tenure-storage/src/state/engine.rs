@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use fjall::compaction::Leveled;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use fjall::{AbstractTree as _, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use tenure_core::ids::GroupId;
 use tenure_core::table::Visit;
 
@@ -26,6 +26,10 @@ use super::{GroupState, StateEngine, StateError};
 use crate::error::is_lack_of_descriptors;
 use crate::feed::FeedLimits;
 
+/// The engine itself never finds that a keyspace has enough in memory. It would ask its threads for a table with every
+/// batch until one of them has begun; the line in which it asks holds a thousand, and they write into the same line, so
+/// all of them would wait for themselves when writers have filled it, and no memory would become a table any more.
+const NEVER_FULL: u64 = u64::MAX;
 /// What an overlay holds is written into a journal, then into a table, and then merged with others.
 const WRITES_OF_AN_OVERLAY: u64 = 3;
 /// What memory holds is in a journal already.
@@ -371,12 +375,22 @@ impl Store {
         let options = || {
             let merges = Leveled::default().with_table_target_size(TABLE_BYTES);
             KeyspaceCreateOptions::default()
-                .max_memtable_size(self.options.memtable_bytes)
+                .max_memtable_size(NEVER_FULL)
                 .compaction_strategy(Arc::new(merges))
         };
         self.database
             .keyspace(name, options)
             .map_err(|error| self.failed("written", error))
+    }
+
+    /// Has a keyspace's memory made into a table when there is enough of it.
+    fn seal_full_memory(&self, keyspace: &Keyspace) -> Result<(), StateError> {
+        if keyspace.tree.active_memtable().size() > self.options.memtable_bytes {
+            keyspace
+                .rotate_memtable()
+                .map_err(|error| self.failed("written", error))?;
+        }
+        Ok(())
     }
 
     /// Every keyspace, those included that no group has opened.
@@ -496,7 +510,10 @@ impl GroupRows for FjallRows {
                 None => batch.remove(keyspace, key),
             }
         }
-        batch.commit().map_err(|error| self.store.failed("written", error))
+        batch.commit().map_err(|error| self.store.failed("written", error))?;
+        [&self.keyspace, &self.feed]
+            .into_iter()
+            .try_for_each(|keyspace| self.store.seal_full_memory(keyspace))
     }
 
     fn sync(&self) -> Result<(), StateError> {

@@ -21,8 +21,6 @@ const ROWS_OF_FIRST: &str = "keyspaces/2";
 const FEED_OF_FIRST: &str = "keyspaces/3";
 /// How often a condition is looked for that another thread brings about.
 const LOOKS_MAX: u32 = 2_000_000;
-/// How often a sync is tried until a merge has been met with damage.
-const SYNCS_MAX: u32 = 20_000;
 
 /// An engine whose memory becomes files soon.
 fn open(folder: &Path) -> Result<DiskEngine, StateError> {
@@ -224,7 +222,7 @@ fn damage_that_the_engine_meets_by_itself_stops_the_node_once_and_is_named_by_th
     }
     // The merge may come behind the last write; a sync fails from then on too.
     let error = failed
-        .or_else(|| (0..SYNCS_MAX).find_map(|_| engine.sync_all().err()))
+        .or_else(|| (0..LOOKS_MAX).find_map(|_| engine.sync_all().err()))
         .expect("the files are merged");
     assert_eq!(error.stops(), Stops::Node);
     let said = error.to_string();

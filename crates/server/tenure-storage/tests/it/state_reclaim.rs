@@ -96,6 +96,37 @@ fn delete_all(state: &GroupState, log: &mut MadeLog) {
     state.write_behind(u64::MAX).unwrap();
 }
 
+/// The engine's threads would wait for themselves once a thousand requests filled the line from which they are served.
+#[test]
+fn memory_becomes_tables_however_many_batches_come_meanwhile() {
+    const GROUPS: u32 = 16;
+    const BATCHES: u8 = 250;
+    const VALUE: usize = 1 << 10;
+    let folder = TempDir::new().unwrap();
+    let options = DiskOptions {
+        memtable_bytes: 64 << 10,
+        worker_threads: 1,
+        ..DiskOptions::default()
+    };
+    let engine = DiskEngine::open(folder.path(), options).unwrap();
+    let states: Vec<GroupState> = (1..=GROUPS).map(|group| engine.group(GroupId(group)).unwrap()).collect();
+    let mut log = MadeLog::default();
+    for batch in 0..BATCHES {
+        log.push([(batch, Some(vec![batch; VALUE]))]);
+        // All groups have enough in memory at the same time, and each batch of each of them says so.
+        for state in &states {
+            log.catch_up(state);
+            state.write_behind(u64::MAX).unwrap();
+        }
+    }
+    // The rows once, and once more as what has changed.
+    let written = 2 * u64::from(GROUPS) * u64::from(BATCHES) * VALUE as u64;
+    eventually("memory becomes tables", || used(&folder.path().join("keyspaces")) > written / 2);
+    for state in &states {
+        assert_eq!(crate::state_harness::rows_of(state), log.table_at(log.last_index()));
+    }
+}
+
 #[test]
 fn what_was_deleted_goes_from_the_disk_and_journals_with_it() {
     let (folder, engine, state, log) = engine_after_deletes();

@@ -109,7 +109,9 @@ fn memory_becomes_tables_however_many_batches_come_meanwhile() {
         ..DiskOptions::default()
     };
     let engine = DiskEngine::open(folder.path(), options).unwrap();
-    let states: Vec<GroupState> = (1..=GROUPS).map(|group| engine.group(GroupId(group)).unwrap()).collect();
+    let states: Vec<GroupState> = (1..=GROUPS)
+        .map(|group| engine.group(GroupId(group)).unwrap())
+        .collect();
     let mut log = MadeLog::default();
     for batch in 0..BATCHES {
         log.push([(batch, Some(vec![batch; VALUE]))]);
@@ -121,7 +123,9 @@ fn memory_becomes_tables_however_many_batches_come_meanwhile() {
     }
     // The rows once, and once more as what has changed.
     let written = 2 * u64::from(GROUPS) * u64::from(BATCHES) * VALUE as u64;
-    eventually("memory becomes tables", || used(&folder.path().join("keyspaces")) > written / 2);
+    eventually("memory becomes tables", || {
+        used(&folder.path().join("keyspaces")) > written / 2
+    });
     for state in &states {
         assert_eq!(crate::state_harness::rows_of(state), log.table_at(log.last_index()));
     }

@@ -122,6 +122,7 @@ struct Group {
     applied_index: Option<Decimal>,
     rows: Option<u64>,
     row_bytes: Option<u64>,
+    digest: Option<String>,
     feed_oldest: Option<Decimal>,
     feed_last: Option<Decimal>,
     changes: Option<u64>,
@@ -184,13 +185,14 @@ impl Group {
             applied_index: state.and_then(|state| state.applied).map(Decimal),
             rows: state.map(|state| state.rows),
             row_bytes: state.map(|state| state.bytes),
+            digest: state.map(|state| format!("{:016x}", state.digest)),
             feed_oldest: state.map(|state| Decimal(state.feed_oldest)),
             feed_last: state.map(|state| Decimal(state.feed_last)),
             changes: state.map(|state| state.changes),
         }
     }
 
-    fn cells(&self) -> [String; 10] {
+    fn cells(&self) -> [String; 11] {
         [
             self.group.to_string(),
             or_dash(self.first_index),
@@ -200,6 +202,7 @@ impl Group {
             or_dash(self.applied_index),
             or_dash(self.rows),
             or_dash(self.row_bytes),
+            or_dash(self.digest.as_deref()),
             match (self.feed_oldest, self.feed_last) {
                 (Some(oldest), Some(last)) => format!("{oldest}..{last}"),
                 _ => "-".to_owned(),
@@ -245,7 +248,7 @@ impl Answer for Report {
             ),
         ]);
         let titles = [
-            "GROUP", "FIRST", "LAST", "PURGED", "ENTRIES", "APPLIED", "ROWS", "BYTES", "FEED", "CHANGES",
+            "GROUP", "FIRST", "LAST", "PURGED", "ENTRIES", "APPLIED", "ROWS", "BYTES", "DIGEST", "FEED", "CHANGES",
         ];
         let mut lines = vec![about, String::new()];
         lines.push(table(titles, self.groups.iter().map(Group::cells)));

@@ -107,4 +107,18 @@ impl Cluster {
             }
         });
     }
+
+    /// The same with some of them.
+    ///
+    /// # Panics
+    /// If one does not become ready, or still runs.
+    pub fn restart_these(&mut self, ids: &[u64]) {
+        thread::scope(|scope| {
+            for (id, node) in (1..).zip(&mut self.nodes) {
+                if ids.contains(&id) {
+                    scope.spawn(|| node.restart());
+                }
+            }
+        });
+    }
 }

@@ -27,6 +27,10 @@ pub(crate) enum Role {
 
 /// What this node is to the group now.
 pub(crate) fn role(raft: &Raft, shared: &Shared) -> Role {
+    // The library has ended, or ends now, and goes on saying what it said last.
+    if shared.progress.borrow().stopped.is_some() {
+        return Role::Waits;
+    }
     let server = raft.server_metrics();
     let server = server.borrow_watched();
     // A restarted leader still has its vote, and leads nothing until it is elected again.

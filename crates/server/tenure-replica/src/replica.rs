@@ -401,8 +401,11 @@ impl Replica {
         leadership::unconfirmed_for(&raft.metrics()).map(|time| now.saturating_sub(time))
     }
 
-    /// Who leads, as far as this node knows, and in which term.
+    /// Who leads, as far as this node knows, and in which term. Of a group that has stopped here it knows nothing.
     pub fn leader(&self) -> Option<(NodeId, u64)> {
+        if self.running.shared.progress.borrow().stopped.is_some() {
+            return None;
+        }
         let server = self.running.raft.server_metrics();
         let server = server.borrow_watched();
         let leader = server.current_leader.map(NodeId)?;
@@ -450,7 +453,7 @@ impl Replica {
         let applied_index = progress.applied.map(|id| id.index);
         let next = |index: Option<u64>| index.map_or(0, |index| index + 1);
         ReplicaStatus {
-            leader: leader.map(NodeId),
+            leader: leader.filter(|_| progress.stopped.is_none()).map(NodeId),
             leads,
             term,
             last_index,
@@ -623,8 +626,30 @@ impl Running {
             tasks.spawn("propose", Box::pin(proposer.run())),
             tasks.spawn("read", Box::pin(reader.run())),
             tasks.spawn("write-behind", Box::pin(write_behind.run())),
+            tasks.spawn(
+                "leave",
+                Box::pin(leave_when_stopped(
+                    self.shared.clone(),
+                    self.raft.clone(),
+                    self.peers.clone(),
+                )),
+            ),
         ];
     }
+}
+
+/// Ends the group's part in consensus once it has stopped here. A leader that can apply nothing would otherwise be heard
+/// of by the others for ever, and nobody would serve the group.
+async fn leave_when_stopped(shared: Arc<Shared>, raft: Raft, peers: Option<Peers>) {
+    let mut progress = shared.progress.subscribe();
+    if progress.wait_for(|progress| progress.stopped.is_some()).await.is_err() {
+        return;
+    }
+    if let Some(peers) = peers {
+        peers.deregister(&shared);
+    }
+    // Its error says only that the task of the library had ended otherwise.
+    let _ = in_scope(shared.next_seed(), raft.shutdown()).await;
 }
 
 impl Drop for Running {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use tenure_core::ids::{GroupId, Revision};
 use tenure_core::table::{TableRead as _, Visit};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::disk::Disk;
 use crate::error::OpenError;
@@ -101,6 +102,9 @@ pub struct GroupStateInspection {
     pub rows: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
+    /// A digest of them. Replicas of a group that have applied the same entry have the same one; it says nothing of the log
+    /// and of the feed, which may begin elsewhere.
+    pub digest: u64,
     /// The first revision from which on the feed misses nothing.
     pub feed_oldest: u64,
     /// The last revision of the feed.
@@ -442,7 +446,7 @@ impl Inspector<'_> {
     }
 
     fn group_state(&mut self, group: GroupId, state: &GroupState, copied: &Copied) -> Option<GroupStateInspection> {
-        let (mut rows, mut bytes) = (0u64, 0u64);
+        let (mut rows, mut bytes, mut digest) = (0u64, 0u64, Xxh3::new());
         let read = state.image().and_then(|image| {
             image.scan(&[], &[0xff; 64], &mut |key, value| {
                 // What this finds is what the scan has found, unless a read fails, which the image remembers.
@@ -451,6 +455,10 @@ impl Inspector<'_> {
                 }
                 rows += 1;
                 bytes += (key.len() + value.len()) as u64;
+                for part in [key, value.as_ref()] {
+                    digest.update(&(part.len() as u64).to_le_bytes());
+                    digest.update(part);
+                }
                 Visit::Continue(())
             });
             image.verify()
@@ -472,6 +480,7 @@ impl Inspector<'_> {
             applied: state.applied().map(|mark| mark.index),
             rows,
             bytes,
+            digest: digest.digest(),
             feed_oldest: feed_oldest.0,
             feed_last: feed_last.0,
             changes,

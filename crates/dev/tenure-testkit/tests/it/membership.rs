@@ -7,17 +7,17 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_client::Client;
 use tenure_testkit::observe::{metric, ready};
-use tenure_testkit::{ChildProcess, Cluster, StartFailure, binary, eventually, wait_unchanged};
+use tenure_testkit::{ChildProcess, Cluster, History, StartFailure, binary, eventually, wait_unchanged};
 
 use crate::load::{Follower, Keys, Load};
 use crate::support::{CACHE, SOON, client, client_at};
 
-const HOME_GROUPS: u32 = 2;
+pub(crate) const HOME_GROUPS: u32 = 2;
 /// The home group of the namespace that the proofs use.
 const HOME: u32 = 1;
-const CLIENTS: u32 = 8;
+pub(crate) const CLIENTS: u32 = 8;
 /// How long a call may take at most while a node is restarted as planned. It takes moments where nothing else runs.
-const CALL_MAX: Duration = Duration::from_secs(5);
+pub(crate) const CALL_MAX: Duration = Duration::from_secs(5);
 /// Entries of the log that are kept where a replica is to lack some, and calls that make more of them than that times five.
 const KEPT: &str = "64";
 const CALLS_BEYOND: u64 = 6_000;
@@ -26,20 +26,20 @@ const CALLS_BEYOND: u64 = 6_000;
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) status: Option<i32>,
-    output: Vec<String>,
+    pub(crate) output: Vec<String>,
     errors: String,
 }
 
 /// A cluster, a client of all nodes, and one cache.
-struct Site {
-    cluster: Cluster,
-    client: Client,
-    endpoints: String,
-    folder: TempDir,
+pub(crate) struct Site {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Client,
+    pub(crate) endpoints: String,
+    pub(crate) folder: TempDir,
 }
 
 impl Site {
-    async fn start(nodes: usize, options: &[&str]) -> Site {
+    pub(crate) async fn start(nodes: usize, options: &[&str]) -> Site {
         let folder = TempDir::new().expect("a temporary folder");
         let cluster = Cluster::start_with(folder.path(), nodes, HOME_GROUPS, options);
         let endpoints = cluster.endpoints().join(",");
@@ -61,7 +61,7 @@ impl Site {
     }
 
     /// Runs one that must succeed, and returns its lines.
-    fn done(&self, words: &[&str]) -> Vec<String> {
+    pub(crate) fn done(&self, words: &[&str]) -> Vec<String> {
         let said = self.run(words);
         assert_eq!(said.status, Some(0), "{words:?}: {said:?}");
         said.output
@@ -85,7 +85,7 @@ impl Site {
     }
 
     /// Waits until these nodes vote in every group, nobody else has a replica, all follow, and every one of them says so.
-    async fn wait_for_voters(&mut self, voters: &[u64]) {
+    pub(crate) async fn wait_for_voters(&mut self, voters: &[u64]) {
         for node in voters {
             let endpoint = self.cluster.node(*node).endpoint();
             let one = client_at(&endpoint).await;
@@ -133,7 +133,7 @@ pub(crate) fn run(endpoints: &str, words: &[&str]) -> Said {
 }
 
 /// The rows of a table by the number that they begin with. Columns are two blanks apart.
-fn rows(lines: &[String]) -> BTreeMap<u64, Vec<String>> {
+pub(crate) fn rows(lines: &[String]) -> BTreeMap<u64, Vec<String>> {
     let cells = lines.iter().skip(1).map(|line| {
         let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
         cells.map(str::to_owned).collect::<Vec<_>>()
@@ -144,11 +144,27 @@ fn rows(lines: &[String]) -> BTreeMap<u64, Vec<String>> {
 }
 
 /// Lets the clients finish, and looks at all that they and a watch were told.
-async fn finish(site: &Site, mut load: Load, follower: Follower) -> String {
+pub(crate) async fn finish(site: &Site, mut load: Load, follower: Follower) -> String {
     let judged = load.judge(&site.client.cache(CACHE), follower).await;
     load.assert_settled();
     assert_eq!(judged.sessions_lost, 0, "no session is lost");
     format!("{:?}, {} changes", judged.counts, judged.changes)
+}
+
+/// Not one call has failed or has taken too long. Returns how long the longest took.
+pub(crate) fn assert_none_failed(history: &History) -> Duration {
+    let calls = history.calls();
+    let failed: Vec<_> = calls.iter().filter(|call| call.failure.is_some()).collect();
+    assert!(
+        failed.is_empty(),
+        "{} calls failed, the first {:?}",
+        failed.len(),
+        failed.first()
+    );
+    let took = calls.iter().filter_map(|call| Some(call.returned? - call.called));
+    let longest = took.max().expect("there were calls");
+    assert!(longest < CALL_MAX, "a call took {longest:?}");
+    longest
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -179,17 +195,7 @@ async fn nodes_are_restarted_in_turn_under_load_and_not_one_call_fails() {
     load.wait_for_more(200).await;
     let history = load.history.clone();
     let told = finish(&site, load, follower).await;
-    let calls = history.calls();
-    let failed: Vec<_> = calls.iter().filter(|call| call.failure.is_some()).collect();
-    assert!(
-        failed.is_empty(),
-        "{} calls failed, the first {:?}",
-        failed.len(),
-        failed.first()
-    );
-    let took = calls.iter().filter_map(|call| Some(call.returned? - call.called));
-    let longest = took.max().expect("there were calls");
-    assert!(longest < CALL_MAX, "a call took {longest:?}");
+    let longest = assert_none_failed(&history);
     println!("three planned restarts: {told}, the longest call took {longest:?}");
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Node {
     id: NodeId,
     runtime: Runtime,
     pub(crate) disk: HeldDisk,
-    engine: MemEngine,
+    pub(crate) engine: MemEngine,
     pub(crate) peers: Peers,
     server: TaskHandle,
     pub(crate) sink: Arc<Recorder>,

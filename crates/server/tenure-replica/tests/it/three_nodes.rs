@@ -7,12 +7,13 @@ use futures_util::future::join_all;
 use tenure_core::codec::fingerprint;
 use tenure_core::command::{Acknowledged, Origin, Request};
 use tenure_core::ids::{NodeId, SessionRef};
+use tenure_core::query::Query;
 use tenure_core::response::KeptAlive;
 use tenure_core::time::Span;
 use tenure_replica::{MembershipError, Outcome, PurgeLimits, Replica, Unavailable};
 
 use crate::cluster::{Cluster, LIMIT, eventually};
-use crate::world::{Told, get, open_session, put, version};
+use crate::world::{GROUP, Told, get, namespace, open_session, put, version};
 
 /// A put under a number of a session.
 fn numbered(session: SessionRef, seq: u64, key: &str, value: &str) -> Request {
@@ -431,6 +432,28 @@ async fn a_leader_killed_before_its_own_flush_never_gives_a_committed_place_to_a
             assert!(get(&cluster.replica(id), "held").is_some(), "it was acknowledged");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_state_cannot_be_read_leads_no_more_and_the_others_go_on() {
+    let cluster = Cluster::start(3).await;
+    let leader = cluster.replica(1);
+    leader.propose(put("a", "1"), None).await.unwrap();
+    eventually("its rows are in the engine", || leader.status().overlay_bytes == 0).await;
+    cluster.nodes[&1].engine.fail_reads(GROUP, true);
+    let query = Query::Caches(namespace());
+    assert!(matches!(leader.query(&query), Err(Unavailable::Stopped { .. })));
+    // Nobody asks it for anything more: the others must notice by themselves.
+    let next = cluster.eventually_leads(&[2, 3]).await;
+    for id in [2, 3] {
+        let deadline = soon(&cluster, id, LIMIT);
+        let put = put(&format!("b{id}"), "2");
+        cluster.replica(id).propose(put, deadline).await.unwrap();
+        assert_eq!(linearizable(&cluster.replica(id), "a").await.unwrap(), "1");
+    }
+    eventually("it knows that it does not lead", || !leader.status().leads).await;
+    assert!(leader.status().stopped.is_some() && next != 1);
+    cluster.eventually_equal(&[2, 3]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -128,9 +128,11 @@ fn of_unavailable(group: u32, error: Unavailable) -> WireError {
         Unavailable::Stopped { why, proposed: false } => {
             WireError::unavailable(format!("group {group} has stopped: {why}"))
         }
-        Unavailable::Stopped { why, proposed: true } => {
-            WireError::internal(format!("group {group} stopped under the request: {why}"))
-        }
+        // Another node may have it, or will: there the same id tells what became of it.
+        Unavailable::Stopped { why, proposed: true } => WireError::new(
+            ErrorCode::LeadershipLost,
+            format!("group {group} stopped under the request: {why}"),
+        ),
         Unavailable::Internal(what) => WireError::internal(what.as_ref()),
     }
 }

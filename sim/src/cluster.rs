@@ -31,6 +31,8 @@ use crate::tasks::VirtualTasks;
 const PORT: u16 = 7_400;
 /// Home groups of the cluster.
 pub(crate) const HOME_GROUPS: u32 = 2;
+/// How long a file of a node's log is: short, so that a run has many, and because each is in memory twice.
+const LOG_SEGMENT_BYTES: u64 = 64 << 10;
 /// No machine had been up for longer when the simulation began.
 const UPTIME_MAX_S: u64 = 1_000_000;
 
@@ -170,6 +172,14 @@ impl Machines {
         found.expect("events are about nodes that there are")
     }
 
+    /// The machine of the node that was given this id.
+    #[cfg(test)]
+    pub(crate) fn named(&self, id: u64) -> &str {
+        let mut nodes = self.nodes.iter();
+        let found = nodes.find(|node| node.id.load(Ordering::Relaxed) == id);
+        &found.expect("a node that does something has been given its id").name
+    }
+
     /// What the disks have seen, in words.
     pub(crate) fn note_disks(&self, sim: &Sim<'_>) {
         for node in &self.nodes {
@@ -227,6 +237,8 @@ struct NodeMachine {
     chance: SeededRandom,
     /// How often the node was started.
     lives: AtomicU64,
+    /// The node's id, once it has one.
+    id: AtomicU64,
     clock: std::sync::Mutex<Arc<VirtualClock>>,
 }
 
@@ -243,6 +255,7 @@ impl NodeMachine {
             disk: NodeDisk::new(setup.planted == Some(Planted::LyingDisk)),
             chance,
             lives: AtomicU64::new(0),
+            id: AtomicU64::new(0),
             clock: std::sync::Mutex::new(Arc::new(clock)),
             name,
             number,
@@ -299,6 +312,7 @@ impl NodeMachine {
             connections_max: 1_000,
             reserve_bytes: None,
             log_entries_kept: None,
+            log_segment_bytes: Some(LOG_SEGMENT_BYTES),
             insecure: true,
         }
     }
@@ -321,6 +335,7 @@ async fn serve(machine: Arc<NodeMachine>) -> turmoil::Result {
         name,
         format_args!("serves on {}, cluster {:032x}", node.address(), node.cluster_id()),
     );
+    machine.id.store(node.id(), Ordering::Relaxed);
     let why = node.failed().await;
     Err(format!("{name} gave up: {why}").into())
 }

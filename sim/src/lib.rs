@@ -29,6 +29,8 @@ mod journal;
 mod leaders;
 mod ledger;
 #[cfg(test)]
+mod lost_reply_tests;
+#[cfg(test)]
 mod machine_tests;
 mod net;
 mod plan;

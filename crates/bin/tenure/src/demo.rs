@@ -72,6 +72,7 @@ async fn play(scratch: &Scratch, output: &mut Output) -> Result<(), Failure> {
         connections_max: CONNECTIONS_MAX,
         reserve_bytes: None,
         log_entries_kept: None,
+        log_segment_bytes: None,
         insecure: false,
     };
     let node = Node::start(config, Runtime::system(), open_on_disk())

@@ -69,6 +69,7 @@ pub(crate) fn dev(arguments: &Dev, output: &mut Output) -> Result<(), Failure> {
         connections_max: connections_max()?,
         reserve_bytes: None,
         log_entries_kept: None,
+        log_segment_bytes: None,
         insecure: false,
     };
     serve(config, output)
@@ -95,6 +96,7 @@ pub(crate) fn start(arguments: &Start, output: &mut Output) -> Result<(), Failur
         connections_max: connections_max()?,
         reserve_bytes: None,
         log_entries_kept: Some(arguments.log_entries_kept),
+        log_segment_bytes: None,
         insecure: arguments.insecure,
     };
     // Looked at first, so that a folder is not even made under wrong settings.

@@ -41,6 +41,8 @@ pub struct NodeConfig {
     /// How many entries of each group's log are kept for replicas that are behind; one that lacks more gets a snapshot.
     /// `None`: 10,000.
     pub log_entries_kept: Option<u64>,
+    /// How long a file of the log is. `None`: 32 MiB. For nodes whose disk is memory.
+    pub log_segment_bytes: Option<u64>,
     /// Allows an address that other machines reach although nothing there is authenticated or encrypted.
     pub insecure: bool,
 }
@@ -116,6 +118,7 @@ mod tests {
             connections_max: CONNECTIONS_MAX,
             reserve_bytes: None,
             log_entries_kept: None,
+            log_segment_bytes: None,
             insecure,
         }
     }

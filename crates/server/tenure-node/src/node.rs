@@ -132,7 +132,13 @@ impl Node {
         let standing = Standing::of(&folder, &config.join, &advertised, &runtime).await?;
         let (failed_sender, failed) = watch::channel(None);
         let hub = Arc::new(WatchHub::default());
-        let log = open_log(&folder, standing.is_fresh, &runtime, &hub, failed_sender.clone())?;
+        let log = open_log(
+            &folder,
+            (&config, standing.is_fresh),
+            &runtime,
+            &hub,
+            failed_sender.clone(),
+        )?;
         if standing.is_fresh {
             // Written once the log is there: from then on a log that is gone is noticed.
             folder.write_identity(&standing.identity)?;
@@ -303,13 +309,15 @@ fn open_doors(
 /// Opens the log. One that is gone although the node was here before took votes with it, so it is not made anew.
 fn open_log(
     folder: &DataDir,
-    fresh: bool,
+    (config, fresh): (&NodeConfig, bool),
     runtime: &Runtime,
     hub: &Arc<WatchHub>,
     failed: watch::Sender<Option<String>>,
 ) -> Result<Log, StartError> {
     let (clock, hub) = (runtime.clock.clone(), hub.clone());
+    let defaults = LogOptions::default();
     let options = LogOptions {
+        segment_bytes: config.log_segment_bytes.unwrap_or(defaults.segment_bytes),
         create: fresh,
         salt: runtime.random.next_u64(),
         clock: Arc::new(move || clock.now()),
@@ -318,7 +326,7 @@ fn open_log(
             tracing::error!(%failure, "the log has failed: the node stops");
             failed.send_replace(Some(failure.to_string()));
         }),
-        ..LogOptions::default()
+        ..defaults
     };
     Ok(Log::open(
         folder.disk().clone(),

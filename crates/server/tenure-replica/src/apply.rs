@@ -109,6 +109,11 @@ impl Applier {
     }
 
     fn tell(&self, answers: EntryAnswers, responder: Option<ApplyResponder<TypeConfig>>, effects: &[Effect]) {
+        #[cfg(feature = "deterministic")]
+        if crate::planted::is_silent(self.shared.node, &answers.answers, responder.is_some()) {
+            crate::planted::silence(responder);
+            return;
+        }
         if let Some(responder) = responder {
             responder.send(answers);
         }

@@ -60,6 +60,7 @@ pub(crate) async fn start_with(
         connections_max: CONNECTIONS_MAX,
         reserve_bytes,
         log_entries_kept: None,
+        log_segment_bytes: None,
         insecure: false,
     };
     let open = Box::new(move |folder: &Path| {

@@ -116,6 +116,7 @@ pub(crate) async fn start(connections_max: usize, runtime: Runtime) -> TestNode 
         connections_max,
         reserve_bytes: None,
         log_entries_kept: None,
+        log_segment_bytes: None,
         insecure: false,
     };
     let open = Box::new(|folder: &std::path::Path| {

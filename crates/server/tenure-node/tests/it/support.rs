@@ -73,6 +73,7 @@ pub(crate) async fn try_start_on(folder: &TempDir) -> Result<Node, StartError> {
         connections_max: CONNECTIONS_MAX,
         reserve_bytes: None,
         log_entries_kept: None,
+        log_segment_bytes: None,
         insecure: false,
     };
     let open = Box::new(|folder: &std::path::Path| {

@@ -1,7 +1,8 @@
 //! A leader is killed when a write is committed and applied there, and before its reply leaves: the client asks again under the
 //! same identity, and another node gives the first answer.
 //!
-//! `TENURE_LOST_REPLIES` is how many leaders are killed.
+//! `TENURE_LOST_REPLIES` is how many retries are to be answered from memory; as many leaders are killed, and those whose clients
+//! had their answer from a node that had handed the request on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,11 +20,11 @@ use crate::run::{compare, simulation};
 use crate::setup::Setup;
 use crate::workload::{CACHE, NAMESPACE, TENANT};
 
-/// Leaders that are killed in one test run, and how more are asked for.
-const ROUNDS: u64 = 100;
+/// Answers from memory that one test run waits for, one leader killed for each, and how another number is asked for.
+const ROUNDS: u64 = 1_000;
 const ROUNDS_VARIABLE: &str = "TENURE_LOST_REPLIES";
-/// Rounds of one seed.
-const ROUNDS_PER_SEED: u64 = 50;
+/// Rounds of one seed: each takes about two seconds, and a simulation may last for two minutes.
+const ROUNDS_PER_SEED: u64 = 25;
 /// What has not come about by then will not.
 const IN_VAIN: Duration = Duration::from_secs(20);
 /// How long the others go on without the killed node when its client has been answered, and how long there is peace when it
@@ -82,7 +83,7 @@ impl Told {
 
 #[test]
 fn leaders_killed_between_the_commit_and_the_reply_are_asked_again_and_another_node_gives_the_first_answer() {
-    let rounds = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |rounds| rounds.parse().expect("a number of leaders"));
+    let rounds = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |rounds| rounds.parse().expect("a number of retries"));
     let (mut killed, mut remembered) = (0, 0);
     for seed in 0.. {
         if remembered >= rounds {

@@ -22,7 +22,6 @@ mod membership;
 mod message_ids;
 mod nemesis;
 mod objects;
-mod overload;
 mod pause;
 mod recover;
 mod renewal;

@@ -10,7 +10,7 @@ const PLANTED_SEEDS: u64 = 10;
 /// A seed with which a leader is cut off while it is read and others write.
 const NO_READ_INDEX_SEED: u64 = 1;
 /// A seed with which the leadership changes while leases are about to end.
-const LOST_TIME_SEED: u64 = 9;
+const LOST_TIME_SEED: u64 = 0;
 /// How more are asked for.
 const SEEDS_VARIABLE: &str = "TENURE_SIM_SEEDS";
 

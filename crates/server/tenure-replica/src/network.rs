@@ -1,19 +1,23 @@
 //! The other nodes: one [`Peers`] value a node, shared by all its groups.
 //!
-//! `link` is the one stream to another node, `client` the consensus library's network over it, `server` what answers the
-//! streams of others, `snapshot` both ends of a snapshot's way, `join` how a node is let in, `wire` the messages.
+//! `link` is the one stream to another node, `client` the consensus library's network over it, `commits` what an append may wait
+//! for, `pulse` the heartbeats of all groups, `server` what answers the streams of others, `snapshot` both ends of a snapshot's
+//! way, `join` how a node is let in, `wire` the messages.
 //!
 //! A call that was surely never sent is told apart from one without a reply: the first was not applied, of the second
 //! nothing is known.
 
 mod client;
+mod commits;
 mod join;
 mod link;
+mod pulse;
 mod server;
 mod snapshot;
 mod wire;
 
 pub(crate) use client::PeerNetworks;
+pub(crate) use commits::Askers;
 pub use join::{Doorkeeper, JoinAsked, Joined, join};
 pub(crate) use link::{CallError, Link};
 pub use server::PeerService;
@@ -22,9 +26,9 @@ pub(crate) use wire::{peer, to_refused, to_unavailable};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use futures_util::FutureExt;
 use tokio::sync::{Semaphore, watch};
 use tonic::Status;
 
@@ -32,7 +36,8 @@ use tenure_core::ids::{GroupId, NodeId};
 
 use crate::lane::Lane;
 use crate::raft_types::Raft;
-use crate::runtime::Runtime;
+use crate::replica::Timings;
+use crate::runtime::{Runtime, TaskHandle};
 use crate::shared::Shared;
 
 /// The protocol that this release speaks. Both sides of a stream say theirs, and another one is refused.
@@ -81,6 +86,8 @@ struct Inner {
     receiving: Semaphore,
     /// Where snapshots are read.
     lane: Lane,
+    /// What sends heartbeats, once there is a group.
+    pulse: OnceLock<TaskHandle>,
 }
 
 /// What every link needs.
@@ -105,8 +112,7 @@ struct Book {
 pub(crate) struct Member {
     pub(crate) shared: Arc<Shared>,
     pub(crate) raft: Raft,
-    /// How long a read index is waited for.
-    pub(crate) leader_wait: Duration,
+    pub(crate) timings: Timings,
 }
 
 impl Peers {
@@ -131,6 +137,7 @@ impl Peers {
                 sending: Semaphore::new(1),
                 receiving: Semaphore::new(1),
                 lane,
+                pulse: OnceLock::new(),
             }),
         })
     }
@@ -232,6 +239,11 @@ impl Peers {
             return Err(format!("more than {GROUPS_MAX} groups on one node"));
         }
         groups.insert(member.shared.group, member);
+        drop(groups);
+        self.inner.pulse.get_or_init(|| {
+            let pulse = pulse::run(Arc::downgrade(&self.inner));
+            self.inner.world.runtime.tasks.spawn("heartbeats", pulse.boxed())
+        });
         Ok(())
     }
 
@@ -250,6 +262,14 @@ impl Peers {
 
     fn member(&self, group: GroupId) -> Option<Member> {
         lock(&self.inner.groups).get(&group).cloned()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(pulse) = self.pulse.get() {
+            pulse.abort();
+        }
     }
 }
 

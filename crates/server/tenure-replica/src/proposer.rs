@@ -74,9 +74,11 @@ impl Proposer {
     /// Proposes whatever can be proposed. Returns how long to wait if nothing happens.
     async fn step(&self) -> Duration {
         let role = leadership::role(&self.raft, &self.shared);
-        // Fifty ticks a second and group are most of what an idle node would cost. A change of the membership or of
-        // the leadership comes by here, and they go on.
-        self.raft.runtime_config().tick(!leadership::is_alone(&self.raft, role));
+        if self.peers.is_none() {
+            // Fifty ticks a second are most of what an idle node would cost. Those of groups that have peers are up to the
+            // node's pulse.
+            self.raft.runtime_config().tick(!leadership::is_alone(&self.raft, role));
+        }
         match role {
             Role::Leads(term) => self.lead(term).await,
             role @ Role::Follows(leader) => {

@@ -250,7 +250,7 @@ impl Replica {
             let registered = peers.register(Member {
                 shared,
                 raft,
-                leader_wait: options.timings.leader_wait,
+                timings: options.timings,
             });
             registered.map_err(&consensus)?;
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use openraft::type_config::alias::InstantOf;
 use tokio::sync::{Notify, watch};
 
 use tenure_core::ids::{GroupId, NodeId, Revision};
@@ -12,8 +13,9 @@ use tenure_core::time::Timestamp;
 use crate::effects::EffectSink;
 use crate::error::Unavailable;
 use crate::forward::{Expected, Forwards};
+use crate::network::Askers;
 use crate::queue::{Batch, QueueLimits, WaitingLine};
-use crate::raft_types::{LogId, Metrics};
+use crate::raft_types::{LogId, Metrics, TypeConfig};
 use crate::read::Heard;
 use crate::runtime::Runtime;
 use crate::time::TimeKeeper;
@@ -74,6 +76,10 @@ pub(crate) struct Shared {
     pub(crate) expected: Expected,
     /// What its leader has said.
     pub(crate) heard: Heard,
+    /// When its leader was last heard here, by the clock of the consensus library, which stands for election by it.
+    pub(crate) leader_heard: Mutex<Option<InstantOf<TypeConfig>>>,
+    /// Who asked this node for something as the leader.
+    pub(crate) askers: Askers,
     /// What the consensus library says of the group, once that runs.
     pub(crate) metrics: OnceLock<Metrics>,
     /// Wakes the write-behind when a purge is wanted.
@@ -116,6 +122,8 @@ impl Shared {
             progress: watch::Sender::new(Progress::default()),
             expected: Expected::default(),
             heard: Heard::default(),
+            leader_heard: Mutex::default(),
+            askers: Askers::default(),
             metrics: OnceLock::new(),
             purge_wake: Notify::new(),
             snapshots_installed: AtomicU64::new(0),

@@ -4,23 +4,28 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::Stream;
 use openraft::OptionalSend;
+use openraft::base::{BoxFuture, BoxStream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
-use openraft::network::{Backoff, RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use openraft::network::{Backoff, RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2, stream_append_sequential};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    VoteRequest, VoteResponse,
 };
 use openraft::raft::{TransferLeaderError, TransferLeaderResponse};
 
 use tenure_core::ids::NodeId;
 
+use super::commits::{Appends, Confirmed};
 use super::wire::{self, Malformed, peer};
-use super::{CallError, Link, Peers, snapshot};
-use crate::leadership;
+use super::{CallError, Link, Peers, lock, snapshot};
 use crate::raft_types::{NodeNumber, Snapshot, TypeConfig, Vote};
 use crate::shared::Shared;
 use crate::snapshot_adapter::SnapshotData;
 use peer::{peer_reply, peer_request};
+
+type Failed = RPCError<TypeConfig>;
 
 /// After an unreachable peer was met the next try comes so soon: a call that cannot be sent costs next to nothing.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -39,6 +44,7 @@ impl RaftNetworkFactory<TypeConfig> for PeerNetworks {
         PeerNetwork {
             shared: self.shared.clone(),
             target: NodeId(target),
+            confirmed: Confirmed::default(),
             way: self.peers.clone().map(|peers| {
                 let link = peers.link(NodeId(target));
                 (peers, link)
@@ -51,6 +57,7 @@ impl RaftNetworkFactory<TypeConfig> for PeerNetworks {
 pub(crate) struct PeerNetwork {
     shared: Arc<Shared>,
     target: NodeId,
+    confirmed: Confirmed,
     way: Option<(Peers, Arc<Link>)>,
 }
 
@@ -128,7 +135,8 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
             len if len < request.entries.len() => Some(request.entries[len - 1].log_id),
             _ => None,
         };
-        let unconfirmed = self.shared.metrics.get().and_then(leadership::unconfirmed_for);
+        let now = self.shared.runtime.clock.now();
+        let unconfirmed = lock(&self.confirmed).map(|confirmed| now.saturating_sub(confirmed));
         let body = peer_request::Body::Append(peer::Append {
             vote: Some(wire::ballot(&request.vote)),
             previous: request.prev_log_id.map(wire::from_log_id),
@@ -157,6 +165,18 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
                 wire::vote(Some(&vote)).map_err(malformed)?,
             )),
         }
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, Result<BoxStream<'s, Result<StreamAppendResult<TypeConfig>, Failed>>, Failed>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        let appends = Appends::new(self.shared.clone(), self.target, self.confirmed.clone(), input);
+        stream_append_sequential(self, appends.in_turn(), option)
     }
 
     async fn vote(

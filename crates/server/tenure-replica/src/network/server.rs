@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse};
+use openraft::type_config::TypeConfigExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::{Body, BoxFuture, Service, StdError, http};
@@ -177,12 +178,12 @@ impl Served {
                 tracing::debug!(peer = from.0, "the stream of the node has ended");
                 return;
             };
-            self.begin(request).await;
+            self.begin(from, request).await;
         }
     }
 
     /// Begins the work on a request. What does not end at once goes on in a task.
-    async fn begin(&self, request: PeerRequest) {
+    async fn begin(&self, from: NodeId, request: PeerRequest) {
         let PeerRequest { id, group, body } = request;
         let Some(body) = body else {
             return self.refuse(id, "a request that this release does not know").await;
@@ -190,6 +191,9 @@ impl Served {
         let Some(member) = self.peers.member(GroupId(group)) else {
             return self.refuse(id, "the group is not open on this node").await;
         };
+        if let peer_request::Body::Propose(_) | peer_request::Body::ReadIndex(_) = &body {
+            member.shared.askers.note(from, member.shared.runtime.clock.now());
+        }
         let places = match &body {
             peer_request::Body::Append(_) => &self.appends,
             peer_request::Body::Propose(_) => &self.proposals,
@@ -258,6 +262,7 @@ async fn append_entries(member: &Member, append: peer::Append) -> Result<peer_re
         leader_commit: append.committed.as_ref().map(wire::to_log_id),
     };
     let shared = &member.shared;
+    let heard = TypeConfig::now();
     let (committed, came) = (request.leader_commit.map(|id| id.index), shared.runtime.clock.now());
     // What came from a leader that has been cut off from the others says nothing of what they have done since.
     let confirmed = append
@@ -267,6 +272,9 @@ async fn append_entries(member: &Member, append: peer::Append) -> Result<peer_re
     let appended = in_scope(member.shared.next_seed(), appending)
         .await
         .map_err(|error| error.to_string())?;
+    if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
+        *super::lock(&shared.leader_heard) = Some(heard);
+    }
     if let (Some(committed), Some(confirmed), AppendEntriesResponse::Success) = (committed, confirmed, &appended) {
         let applied = shared.progress.borrow().applied.map(|id| id.index);
         shared.heard.said(committed, confirmed, applied);
@@ -322,7 +330,7 @@ async fn take_leadership(member: &Member, asked: &peer::TransferLeader) -> Resul
 }
 
 async fn read_point(member: &Member) -> peer_reply::Body {
-    let reading = read::read_index(&member.raft, &member.shared, member.leader_wait);
+    let reading = read::read_index(&member.raft, &member.shared, member.timings.leader_wait);
     let point = match reading.await {
         Ok((index, time)) => peer::ReadPoint {
             index: Some(index),

@@ -1,6 +1,7 @@
 //! Streams between two nodes of one process: who is let in, what is told apart, what is too long.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;

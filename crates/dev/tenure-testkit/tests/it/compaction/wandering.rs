@@ -5,13 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_client::{Cache, ChangeKind, WatchEnd, WatchItem};
+use tenure_testkit::eventually;
+use tokio::task::JoinHandle;
 
 use crate::support::{CACHE, Dice, SOON, Site, client};
+use crate::trio::Trio;
 
 /// Large values fill the feed fast: it keeps 64 MiB, so it begins anew several times.
 const VALUE_BYTES: u64 = 900 << 10;
 const WRITES: u64 = 600;
 const KEYS: u64 = 12;
+/// Of three nodes, how often who leads is killed.
+const KILLS: u64 = 3;
+/// The watcher that comes when all is written, and asks for what is not kept any more.
+const LATE: u64 = 3;
 /// After so many writes the state is noted.
 const MARK_EVERY: u64 = 5;
 /// Written last.
@@ -36,13 +43,48 @@ struct Met {
 async fn a_watcher_that_comes_and_goes_rebuilds_every_state_or_is_told_what_it_missed() {
     let site = Site::start().await;
     let marks = Marks::default();
-    let watchers: Vec<_> = (0..3)
-        .map(|number| {
-            let (endpoint, marks) = (site.node.endpoint(), Arc::clone(&marks));
-            tokio::spawn(async move { follow(client(&endpoint).await.cache(CACHE), marks, number).await })
-        })
-        .collect();
+    let mut watchers = watchers(&site.node.endpoint(), &marks);
     write(&site.cache, &marks).await;
+    watchers.push(watcher(&site.node.endpoint(), &marks, LATE));
+    judge(watchers).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_watcher_of_three_nodes_does_so_too_while_their_leaders_are_killed() {
+    let mut trio = Trio::start().await;
+    let marks = Marks::default();
+    let mut watchers = watchers(&trio.endpoints, &marks);
+    let writing = {
+        let (cache, marks) = (trio.client.cache(CACHE), Arc::clone(&marks));
+        tokio::spawn(async move { write(&cache, &marks).await })
+    };
+    for kill in 1..=KILLS {
+        let due = (WRITES / MARK_EVERY) * kill / (KILLS + 1);
+        eventually("writes between the kills", SOON, async || {
+            locked(&marks).len() as u64 >= due
+        })
+        .await;
+        let leader = trio.leader().await;
+        trio.cluster.node(leader).kill();
+        trio.cluster.node(leader).restart();
+    }
+    assert!(!writing.is_finished(), "a leader was killed after all was written");
+    writing.await.expect("no panic");
+    watchers.push(watcher(&trio.endpoints, &marks, LATE));
+    judge(watchers).await;
+}
+
+fn watchers(endpoints: &str, marks: &Marks) -> Vec<JoinHandle<Met>> {
+    (0..LATE).map(|number| watcher(endpoints, marks, number)).collect()
+}
+
+fn watcher(endpoints: &str, marks: &Marks, number: u64) -> JoinHandle<Met> {
+    let (endpoints, marks) = (endpoints.to_owned(), Arc::clone(marks));
+    tokio::spawn(async move { follow(client(&endpoints).await.cache(CACHE), marks, number).await })
+}
+
+/// Waits until all of them have seen the end; they must have met what this is about.
+async fn judge(watchers: Vec<JoinHandle<Met>>) {
     let mut all = Met::default();
     for watcher in watchers {
         let met = tokio::time::timeout(SOON, watcher)
